@@ -1,0 +1,262 @@
+"""The facts of a run. Each is a tagged frozen struct; a kind that changes gets a new tag.
+
+Every field with a default may be absent in stored bytes. Texts that hold JSON (arguments, recorded
+values) are kept as the text itself, so that nothing is re-encoded.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from agentkit.core.contracts.model import AnswerStop
+from agentkit.core.contracts.types import CallRecord, Native, StopReason, ToolDefinition, Usage
+
+__all__ = [
+    "ACT_KINDS",
+    "NOTE_KINDS",
+    "Body",
+    "Cancelled",
+    "CheckpointSaved",
+    "Decided",
+    "Entry",
+    "Failed",
+    "Finished",
+    "LeaseTaken",
+    "ModelAnswered",
+    "ModelFailed",
+    "Outcome",
+    "Parked",
+    "QuestionAsked",
+    "RunStarted",
+    "StepCompleted",
+    "StepStatus",
+    "ToolFinished",
+    "ToolStarted",
+    "Unparked",
+    "ValueRecorded",
+]
+
+Outcome: TypeAlias = Literal[
+    "ok", "error", "unknown", "skipped", "duplicate", "not_started"
+]
+"""How a call ended. `unknown`: it may have happened. `skipped`: a human said so. `duplicate`: an
+exact replay of a call of the same turn. `not_started`: its intent was recorded but never
+dispatched, so the call is still to be made. Only `unknown` and `not_started` leave it open."""
+
+StepStatus: TypeAlias = Literal["running", "suspended", "done", "failed"]
+
+
+class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_started"):
+    """The run exists. Prompt and tools are kept as they are sent on every request of the run.
+
+    `fingerprint` identifies the definition (prompt, tools, model); `nonce` is random and makes
+    idempotency keys of different runs differ even where a run id is used again.
+    """
+
+    task: str
+    agent: str
+    model: str
+    system: str
+    tools: tuple[ToolDefinition, ...]
+    fingerprint: str
+    nonce: str
+    scope: str = ""
+    identity: str = ""
+    parent: str = ""
+
+
+class LeaseTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="lease_taken"):
+    """A worker took the run. `recoveries`: takeovers without progress, this one included."""
+
+    owner: str
+    why: Literal["start", "resume", "takeover"]
+    recoveries: int = 0
+
+
+class ModelAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="model_answered"):
+    """A complete answer of the model."""
+
+    turn: int
+    text: str = ""
+    calls: tuple[CallRecord, ...] = ()
+    stop: AnswerStop = "end"
+    usage: Usage = Usage()
+    model: str = ""
+    response_id: str = ""
+    native: Native | None = None
+
+
+class ModelFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="model_failed"):
+    """An attempt failed. `retry_at` (ms since the epoch) where it will be tried again.
+
+    `unknown`: the provider may have produced and billed an answer that was lost.
+    """
+
+    turn: int
+    attempt: int
+    kind: str
+    message: str
+    status: int | None = None
+    retry_at: int | None = None
+    unknown: bool = False
+
+
+class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_started"):
+    """Intent: the call is about to be made. `key` is empty for tools without side effects."""
+
+    turn: int
+    index: int
+    name: str
+    digest: str
+    key: str = ""
+    attempt: int = 1
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="question_asked"):
+    """The call waits for a human. The question's id is `q{seq}` of this entry."""
+
+    turn: int
+    index: int
+    kind: str
+    tool: str
+    arguments: str
+    digest: str
+    answers: tuple[str, ...]
+    prompt: str
+
+
+class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_finished"):
+    """Outcome of a call; `content` is the text that the model sees."""
+
+    turn: int
+    index: int
+    outcome: Outcome = "ok"
+    content: str = ""
+    attempt: int = 1
+    by: str = ""
+
+
+class StepCompleted(msgspec.Struct, frozen=True, omit_defaults=True, tag="step_completed"):
+    """A boundary in the lane: the checkpoint of this `version`."""
+
+    version: int
+    iteration: int
+    status: StepStatus = "running"
+
+
+class CheckpointSaved(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint_saved"):
+    """Note: a user's own snapshot. `state` is JSON text in tagged form."""
+
+    version: int
+    status: StepStatus
+    state: str
+    iteration: int = 0
+    created_at: float = 0.0
+
+
+class ValueRecorded(msgspec.Struct, frozen=True, omit_defaults=True, tag="value_recorded"):
+    """What `ToolContext.record(name, fn)` returned within a call; JSON text in tagged form."""
+
+    turn: int
+    index: int
+    name: str
+    value: str
+
+
+class Decided(msgspec.Struct, frozen=True, omit_defaults=True, tag="decided"):
+    """Note: a human answered a question. Bound to the digest that was shown; applied once."""
+
+    question: str
+    answer: str
+    digest: str
+    value: str = "null"
+    actor: str = ""
+    reason: str = ""
+
+
+class Parked(msgspec.Struct, frozen=True, omit_defaults=True, tag="parked"):
+    """The run stopped at a limit or at something to mend."""
+
+    reason: str
+    message: str
+    stop_reason: StopReason = "parked"
+
+
+class Unparked(msgspec.Struct, frozen=True, omit_defaults=True, tag="unparked"):
+    """Somebody asked a parked run to go on."""
+
+    actor: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, omit_defaults=True, tag="finished"):
+    """The run has its result. Terminal."""
+
+    output: str
+    stop_reason: StopReason = "completed"
+    partial: bool = False
+
+
+class Failed(msgspec.Struct, frozen=True, omit_defaults=True, tag="failed"):
+    """The run cannot be mended by any retry. Terminal."""
+
+    message: str
+
+
+class Cancelled(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancelled"):
+    """The run was cancelled for good. Terminal."""
+
+    actor: str = ""
+    reason: str = ""
+
+
+Body: TypeAlias = (
+    RunStarted
+    | LeaseTaken
+    | ModelAnswered
+    | ModelFailed
+    | ToolStarted
+    | QuestionAsked
+    | ToolFinished
+    | StepCompleted
+    | CheckpointSaved
+    | ValueRecorded
+    | Decided
+    | Parked
+    | Unparked
+    | Finished
+    | Failed
+    | Cancelled
+)
+
+NOTE_KINDS: tuple[type, ...] = (CheckpointSaved, Decided)
+"""Kinds that anybody may append without the lease."""
+
+ACT_KINDS: tuple[type, ...] = (ModelAnswered, ToolFinished)
+"""Kinds that count as progress of a run."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One recorded fact with its place.
+
+    Args:
+        seq: 1, 2, 3 … within the run, without gaps.
+        id: a note's own id; empty for the lease holder's entries, whose id is `{epoch}.{seq}`.
+        epoch: the lease's epoch; for a note the head's epoch when it was appended.
+        lane: the producer's lane, see `slots`.
+        at: wall-clock time in ms since the Unix epoch; for display only.
+        body: the fact.
+    """
+
+    seq: int
+    id: str
+    epoch: int
+    lane: str
+    at: int
+    body: Body
+
+    @property
+    def identity(self) -> str:
+        """The entry's id: the note's own, else `{epoch}.{seq}`."""
+        return self.id or f"{self.epoch}.{self.seq}"

@@ -1,0 +1,210 @@
+"""Every error that agentkit raises, in one tree. The message says what happened and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentkit.core.contracts.types import Question, Usage
+
+__all__ = [
+    "AgentkitError",
+    "EntryTooLarge",
+    "HeadMoved",
+    "InvalidDecision",
+    "InvalidId",
+    "InvalidSpec",
+    "InvalidStoreUrl",
+    "JournalDamaged",
+    "JournalTooNew",
+    "LeaseLost",
+    "MissingExtra",
+    "MissingKey",
+    "ModelError",
+    "NoteRefused",
+    "OutcomeUnknown",
+    "ResultNotStorable",
+    "RunError",
+    "RunFailed",
+    "RunIdReused",
+    "RunInUse",
+    "RunNotFound",
+    "RunParked",
+    "RunSuspended",
+    "StoreDamaged",
+    "StoreError",
+    "StoreMisused",
+    "StoreUnreachable",
+]
+
+
+class AgentkitError(Exception):
+    """Base of every error of this package."""
+
+
+class InvalidId(AgentkitError, ValueError):
+    """A run id, agent name or scope part is empty, too long or holds forbidden characters."""
+
+
+class InvalidSpec(AgentkitError, ValueError):
+    """An agent, tool, model string or reference is not usable as written."""
+
+
+class InvalidStoreUrl(AgentkitError, ValueError):
+    """A store URL is malformed or names a store that this installation does not know."""
+
+
+class InvalidDecision(AgentkitError, ValueError):
+    """Decisions do not fit the open questions. Nothing was executed and nothing consumed."""
+
+
+class MissingExtra(AgentkitError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""
+
+
+class MissingKey(AgentkitError):
+    """No API key was given and the environment variable for it is not set."""
+
+
+class RunError(AgentkitError):
+    """Base of errors that concern one run.
+
+    Attributes:
+        run_id: the run.
+    """
+
+    def __init__(self, message: str, *, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class RunNotFound(RunError, LookupError):
+    """No run of this id exists in this scope of this store."""
+
+
+class RunIdReused(RunError):
+    """The run id belongs to another task or another agent."""
+
+
+class RunInUse(RunError):
+    """Another worker holds the run. Attributes: `owner`, `expires_in_seconds`."""
+
+    def __init__(
+        self, message: str, *, run_id: str, owner: str, expires_in_seconds: float
+    ) -> None:
+        super().__init__(message, run_id=run_id)
+        self.owner = owner
+        self.expires_in_seconds = expires_in_seconds
+
+
+class RunSuspended(RunError):
+    """The run waits for decisions. Attribute: `questions`."""
+
+    def __init__(self, message: str, *, run_id: str, questions: Sequence[Question]) -> None:
+        super().__init__(message, run_id=run_id)
+        self.questions = tuple(questions)
+
+
+class RunParked(RunError):
+    """The run stopped at something to mend; `resume(run_id, {}, ctx)` goes on after mending.
+
+    Attributes:
+        reason: short word (`auth`, `quota`, `invalid_request`, `retries_spent`, `recoveries`, …).
+        usage: what the run has used so far.
+    """
+
+    def __init__(self, message: str, *, run_id: str, reason: str, usage: Usage) -> None:
+        super().__init__(message, run_id=run_id)
+        self.reason = reason
+        self.usage = usage
+
+
+class RunFailed(RunError):
+    """The run ended in a way that no retry can mend. Attribute: `usage`."""
+
+    def __init__(self, message: str, *, run_id: str, usage: Usage) -> None:
+        super().__init__(message, run_id=run_id)
+        self.usage = usage
+
+
+class LeaseLost(RunError):
+    """A newer epoch owns the run, or the lease may have lapsed: this worker must stop acting."""
+
+
+class HeadMoved(RunError):
+    """Somebody appended a note under the caller's own epoch; read the tail and decide again."""
+
+
+class NoteRefused(RunError):
+    """The run has ended; it takes no notes any more."""
+
+
+class EntryTooLarge(RunError, ValueError):
+    """One entry is larger than the limit; nothing was written."""
+
+
+class JournalDamaged(RunError):
+    """An entry cannot be read or its checksum does not fit. Attribute: `seq` of the first bad one.
+
+    Nothing falls back to an older state by itself: later effects would be done again.
+    """
+
+    def __init__(self, message: str, *, run_id: str, seq: int) -> None:
+        super().__init__(message, run_id=run_id)
+        self.seq = seq
+
+
+class JournalTooNew(AgentkitError):
+    """The store or journal was written by a newer release. Nothing was written to it."""
+
+
+class StoreError(AgentkitError):
+    """Base of errors of a store itself. It is never a tool's outcome: the run stays resumable."""
+
+
+class StoreUnreachable(StoreError):
+    """The store cannot be opened, read or written now (missing, locked, full, no permission)."""
+
+
+class StoreDamaged(StoreError):
+    """The store's own files are damaged, or are not a store of ours."""
+
+
+class StoreMisused(StoreError):
+    """The store object is used in a way it does not support (closed, two loops at once, …)."""
+
+
+class ModelError(AgentkitError):
+    """One attempt to get an answer from a model failed.
+
+    Attributes:
+        kind: one of `agentkit.core.contracts.model.FailureKind`.
+        status: the HTTP status, where there was one.
+        retry_after_seconds: what the provider asked us to wait, where it did.
+        may_be_paid: the provider may have produced (and billed) an answer that we did not get.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        status: int | None = None,
+        retry_after_seconds: float | None = None,
+        may_be_paid: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        self.may_be_paid = may_be_paid
+
+
+class OutcomeUnknown(AgentkitError):
+    """Raised by a tool that cannot tell whether its effect happened."""
+
+
+class ResultNotStorable(AgentkitError, TypeError):
+    """A value cannot be kept as JSON; the message names the path and the type."""
