@@ -184,6 +184,8 @@ class ModelError(AgentkitError):
         status: the HTTP status, where there was one.
         retry_after_seconds: what the provider asked us to wait, where it did.
         may_be_paid: the provider may have produced (and billed) an answer that we did not get.
+        should_retry: what the provider itself said about trying again (`x-should-retry`); `None`
+            where it said nothing.
     """
 
     def __init__(
@@ -194,12 +196,14 @@ class ModelError(AgentkitError):
         status: int | None = None,
         retry_after_seconds: float | None = None,
         may_be_paid: bool = False,
+        should_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.status = status
         self.retry_after_seconds = retry_after_seconds
         self.may_be_paid = may_be_paid
+        self.should_retry = should_retry
 
 
 class OutcomeUnknown(AgentkitError):
