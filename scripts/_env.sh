@@ -36,11 +36,11 @@ make_env() {
     rm -f "$venv/.stamp-dev" "$venv/.stamp-run"
     "$python" -m venv --clear "$venv" || exit 1
     # Dependency groups came with pip 25.1; the pip inside a new venv is often older.
-    "$venv/bin/pip" install --quiet --upgrade 'pip>=25.1' || exit 1
+    "$venv/bin/pip" install -qq --upgrade 'pip>=25.1' || exit 1
     if [ "$1" = dev ]; then
-        "$venv/bin/pip" install --quiet --group dev --editable '.[all]' || exit 1
+        "$venv/bin/pip" install -qq --group dev --editable '.[all]' || exit 1
     else
-        "$venv/bin/pip" install --quiet --editable '.[all]' || exit 1
+        "$venv/bin/pip" install -qq --editable '.[all]' || exit 1
     fi
     printf '%s\n' "$wanted" >"$venv/.stamp-$1"
 }

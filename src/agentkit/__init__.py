@@ -49,18 +49,20 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    value: object
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
 
-        value = version("arc-agentkit")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        value: object
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("arc-agentkit")
+        elif name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
