@@ -223,7 +223,11 @@ class ThreadHeartbeat:
         self._start = start or _start_thread
         self._numbers = itertools.count(1)
         self._location: str | None = None
-        self._reset()
+        # Reentrant: a stream that is collected while the lock is held unwatches in this thread.
+        self._lock = threading.RLock()
+        self._watched: dict[str, _Watched] = {}
+        self._alive = False
+        self._failing = False
         _instances.add(self)
 
     @property
@@ -316,19 +320,14 @@ class ThreadHeartbeat:
             self._failing = False
             _log.info("leases on %s are renewed again", self._location)
 
-    def _reset(self) -> None:
-        # Reentrant: a stream that is collected while the lock is held unwatches in this thread.
-        self._lock = threading.RLock()
-        self._watched: dict[str, _Watched] = {}
-        self._alive: bool = False
-        self._failing: bool = False
-
     def after_fork(self) -> None:
         """Start over in a forked child; called by the fork itself."""
-        inherited = list(self._watched.values())
-        self._reset()
-        for one in inherited:
+        for one in self._watched.values():
             one.tenure.lost = True
+        self._lock = threading.RLock()
+        self._watched = {}
+        self._alive = False
+        self._failing = False
 
 
 def heartbeat_for(port: JournalPort) -> ThreadHeartbeat:
