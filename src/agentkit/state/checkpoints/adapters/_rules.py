@@ -1,0 +1,151 @@
+"""What every store decides in the same way: limits, refusals, epochs, pages. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+import msgspec
+
+from agentkit.core.contracts.errors import (
+    EntryTooLarge,
+    HeadMoved,
+    LeaseLost,
+    NoteRefused,
+    RunError,
+    RunInUse,
+    StoreMisused,
+)
+from agentkit.core.contracts.ports import Head, Lease, Row, Summary
+
+MAX_ENTRY_BYTES = 16 * 1024 * 1024
+"""Largest body of one entry."""
+
+TERMINAL = frozenset({"done", "failed", "cancelled"})
+"""Statuses of runs that have ended: they take no notes."""
+
+
+def check_append(
+    run: str,
+    rows: Sequence[Row],
+    *,
+    after: int,
+    lease: Lease | None,
+    scope: str,
+    release: bool,
+) -> None:
+    """Refuse an append that no store could make sense of, before anything is sent.
+
+    Raises:
+        EntryTooLarge: a row is larger than `MAX_ENTRY_BYTES`.
+        StoreMisused: the rows do not follow `after`, or the lease is of another run or scope.
+    """
+    if lease is None and (release or not rows):
+        raise StoreMisused(f"run {run!r}: an append without a lease must bring a note")
+    if lease is not None and (lease.run != run or lease.scope != scope):
+        raise StoreMisused(
+            f"run {run!r}: the lease is for run {lease.run!r} in scope {lease.scope!r}, "
+            f"this store handle looks at scope {scope!r}"
+        )
+    for seq, row in enumerate(rows, after + 1):
+        if row.seq != seq:
+            raise StoreMisused(f"run {run!r}: entry {row.seq} cannot stand at position {seq}")
+        if len(row.body) > MAX_ENTRY_BYTES:
+            raise EntryTooLarge(
+                f"run {run!r}: entry {seq} has {len(row.body)} bytes, the limit is "
+                f"{MAX_ENTRY_BYTES}. Nothing was written. Keep large data elsewhere and "
+                f"record where it is.",
+                run_id=run,
+            )
+
+
+def refusal(run: str, *, head: Head | None, lease: Lease | None, after: int) -> RunError:
+    """The reason why `head` does not take an append after `after` under `lease`."""
+    if lease is not None and (head is None or not owns(lease, head)):
+        return LeaseLost(_lost_message(run, head, lease), run_id=run)
+    if lease is None and head is not None and _ended(head.summary):
+        return NoteRefused(
+            f"run {run!r} has ended and takes no notes any more; start a new run instead",
+            run_id=run,
+        )
+    return HeadMoved(
+        f"run {run!r} is at entry {head.seq if head else 0}, not at {after}: somebody appended "
+        f"to it. Read the tail and decide again.",
+        run_id=run,
+    )
+
+
+def owns(lease: Lease, head: Head) -> bool:
+    """Whether the head's owner and epoch are the lease's."""
+    return head.epoch == lease.epoch and head.owner == lease.owner
+
+
+def released_already(lease: Lease | None, head: Head, rows: Sequence[Row]) -> bool:
+    """Whether a release without rows was done by an earlier attempt of the same holder."""
+    return not rows and lease is not None and head.epoch == lease.epoch and not head.owner
+
+
+def may_acquire(head: Head, supersede: int | None) -> bool:
+    """Whether the lease is free, lapsed, or held under exactly the epoch `supersede`."""
+    return not head.held or head.epoch == supersede
+
+
+def took_over(head: Head) -> bool:
+    """Whether whoever held the lease before had neither released it nor finished the run."""
+    return bool(head.owner) and not _ended(head.summary)
+
+
+def next_epoch(old: int, *, wall_ms: int, forgotten: int) -> int:
+    """The epoch after `old`; `forgotten` is the highest one that went with a deleted run."""
+    return max((old or forgotten) + 1, wall_ms)
+
+
+def in_use(run: str, head: Head) -> RunInUse:
+    """The error for a run whose lease somebody else holds."""
+    return RunInUse(
+        f"run {run!r} is held by {head.owner!r} for another "
+        f"{max(head.expires_in_seconds, 0.0):.1f} s unless renewed. Wait for it, or stop that "
+        f"worker.",
+        run_id=run,
+        owner=head.owner,
+        expires_in_seconds=head.expires_in_seconds,
+    )
+
+
+def to_cursor(started_at: int, run: str) -> str:
+    """The cursor of the page after this run."""
+    return base64.urlsafe_b64encode(msgspec.json.encode((started_at, run))).decode()
+
+
+def from_cursor(cursor: str) -> tuple[int, str] | None:
+    """Start time and run id after which the page begins; `None` for the first page.
+
+    Raises:
+        StoreMisused: it is not a cursor that `list_runs` gave.
+    """
+    if not cursor:
+        return None
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[int, str])
+    except (binascii.Error, ValueError, msgspec.DecodeError) as exc:
+        raise StoreMisused(
+            f"{cursor!r} is not a cursor that list_runs returned; begin with an empty one"
+        ) from exc
+
+
+def _ended(summary: Summary | None) -> bool:
+    return summary is not None and summary.status in TERMINAL
+
+
+def _lost_message(run: str, head: Head | None, lease: Lease) -> str:
+    if head is None:
+        now = "the run was deleted"
+    elif not head.owner:
+        now = f"it was released at epoch {head.epoch}"
+    else:
+        now = f"{head.owner!r} holds it with epoch {head.epoch}"
+    return (
+        f"run {run!r}: the lease of {lease.owner!r} with epoch {lease.epoch} is gone; {now}. "
+        f"This worker must stop acting for the run."
+    )

@@ -1,0 +1,120 @@
+"""The whole journal port, forwarded: subclass it and change what you want changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from agentkit.core.contracts.ports import (
+    Checkpoint,
+    Head,
+    JournalPort,
+    Lease,
+    Renewal,
+    Row,
+    RunStatus,
+    RunSummary,
+    Summary,
+)
+from agentkit.core.contracts.types import Scope
+
+__all__ = ["StoreWrapper"]
+
+
+class StoreWrapper:
+    """A store that hands every call on to another one.
+
+    A subclass overrides a method to observe, delay, refuse or change what passes. `scoped`
+    returns an object of the subclass around the inner store's scoped view; what the subclass
+    keeps in attributes is shared by all its views.
+
+    Args:
+        inner: the store that does the work.
+    """
+
+    def __init__(self, inner: JournalPort) -> None:
+        self.inner = inner
+
+    @property
+    def location(self) -> str:
+        """The inner store's location: it is the same data."""
+        return self.inner.location
+
+    def scoped(self, scope: Scope) -> Self:
+        """The same wrapper around the inner store's view of `scope`."""
+        view = copy.copy(self)
+        view.inner = self.inner.scoped(scope)
+        return view
+
+    async def acquire(
+        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+    ) -> Lease:
+        """Forward to `JournalPort.acquire`."""
+        return await self.inner.acquire(run, owner, ttl_seconds, supersede=supersede)
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        """Forward to `JournalPort.renew`."""
+        return self.inner.renew(leases)
+
+    async def append(
+        self,
+        run: str,
+        rows: Sequence[Row],
+        *,
+        after: int,
+        lease: Lease | None,
+        summary: Summary,
+        release: bool = False,
+    ) -> Head:
+        """Forward to `JournalPort.append`."""
+        return await self.inner.append(
+            run, rows, after=after, lease=lease, summary=summary, release=release
+        )
+
+    async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
+        """Forward to `JournalPort.read`."""
+        return await self.inner.read(run, after=after, limit=limit)
+
+    async def head(self, run: str) -> Head | None:
+        """Forward to `JournalPort.head`."""
+        return await self.inner.head(run)
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        limit: int = 100,
+        cursor: str = "",
+    ) -> tuple[list[RunSummary], str]:
+        """Forward to `JournalPort.list_runs`."""
+        return await self.inner.list_runs(status=status, agent=agent, limit=limit, cursor=cursor)
+
+    async def delete_run(self, run: str) -> bool:
+        """Forward to `JournalPort.delete_run`."""
+        return await self.inner.delete_run(run)
+
+    async def aclose(self) -> None:
+        """Forward to `JournalPort.aclose`."""
+        await self.inner.aclose()
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Forward to `CheckpointPort.save`."""
+        await self.inner.save(checkpoint)
+
+    async def latest(self, slot: str) -> Checkpoint | None:
+        """Forward to `CheckpointPort.latest`."""
+        return await self.inner.latest(slot)
+
+    async def at_version(self, slot: str, version: int) -> Checkpoint | None:
+        """Forward to `CheckpointPort.at_version`."""
+        return await self.inner.at_version(slot, version)
+
+    async def list_versions(self, slot: str) -> list[int]:
+        """Forward to `CheckpointPort.list_versions`."""
+        return await self.inner.list_versions(slot)
+
+    async def delete(self, slot: str) -> None:
+        """Forward to `CheckpointPort.delete`."""
+        await self.inner.delete(slot)
