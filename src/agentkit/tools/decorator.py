@@ -1,0 +1,203 @@
+"""`@tool`: says what a function may do to the world, and makes it callable by a model."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, ParamSpec, TypeVar, cast
+
+from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.types import JSON, ToolDefinition
+from agentkit.tools.schema import Schema, build_schema
+from agentkit.tools.signature import Signature, read_signature
+
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "FunctionTool", "Tool", "tool"]
+
+DEFAULT_TIMEOUT_SECONDS = 300.0
+"""How long a call may take where the tool does not say."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tool:
+    """A function that a model may call. Made by `@tool`; two tools are equal if they are the same.
+
+    Args:
+        name: what the model calls it.
+        side_effecting: whether a call changes anything outside the process.
+        idempotent: whether calls with the same `ToolContext.idempotency_key` have one effect.
+        timeout: longest time of one attempt, in seconds.
+        max_attempts: see `tool`.
+        signature: of the function.
+        about: description for the model, instead of the docstring's.
+    """
+
+    name: str
+    side_effecting: bool
+    idempotent: bool = False
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
+    max_attempts: int | None = None
+    signature: Signature
+    about: str | None = None
+
+    @property
+    def function(self) -> Callable[..., object]:
+        """The function itself."""
+        return self.signature.function
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it runs in the event loop; otherwise in a thread."""
+        return self.signature.is_async
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether running a call again can do no harm (idempotent: with the same key)."""
+        return self.idempotent or not self.side_effecting
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the model is told. Made once, when first asked for.
+
+        Raises:
+            InvalidSpec: a parameter's type has no JSON Schema, or cannot be resolved.
+        """
+        return self._schema.definition
+
+    def bind(self, arguments: Mapping[str, JSON]) -> dict[str, object]:
+        """Check a model's arguments and turn them into what the function takes.
+
+        Nothing is guessed: `"5"` is no int and `1` is no bool. Values that JSON can only write as
+        text (dates, UUIDs, Decimals, paths, Enums) are read from it. An argument that is left out
+        is left out of the result, so that the function's own default applies.
+
+        Raises:
+            ArgumentsInvalid: an argument is missing, unknown or of the wrong type.
+        """
+        return self._schema.bind(arguments)
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return build_schema(self.signature, name=self.name, description=self.about)
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """A `Tool` that is still called like the function it was made of."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function directly: no journal, no validation, no timeout."""
+        return cast("R", self.function(*args, **kwargs))
+
+
+def tool(
+    function: object = None,
+    /,
+    *,
+    side_effecting: bool | None = None,
+    idempotent: bool = False,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    max_attempts: int | None = None,
+    name: str | None = None,
+    description: str | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """Make a sync or async function a tool: `@tool(side_effecting=False)`.
+
+    Args:
+        function: takes nothing; it is there so that a bare `@tool` can say what is missing.
+        side_effecting: must be said. `False`: the call changes nothing outside, so it may be run
+            again whenever its outcome is not known.
+        idempotent: the effect happens once per `ToolContext.idempotency_key`, so the call may be
+            run again with the same key. Needs `side_effecting=True`.
+        timeout: longest time of one attempt, in seconds. A side-effecting call that takes longer
+            has an unknown outcome.
+        max_attempts: `None`: an exception is the outcome at once, and an interrupted attempt of a
+            call that may be run again is, as often as needed. A number: exceptions and
+            interruptions of such a call are followed by another attempt until there were that
+            many. A side-effecting tool that is not idempotent is never attempted twice, and takes
+            no number above 1.
+        name: what the model calls it; the function's name by default. 1-64 of `a-z A-Z 0-9 _ -`.
+        description: what the model is told; the docstring's description by default.
+
+    Raises:
+        InvalidSpec: an option is missing or impossible, or the function cannot be a tool; at
+            decoration.
+    """
+    if function is not None or side_effecting is None:
+        label = getattr(function, "__name__", "tool")
+        raise InvalidSpec(
+            f"{label}: say whether it changes anything outside the process: "
+            "`@tool(side_effecting=True)` or `@tool(side_effecting=False)`"
+        )
+    said = side_effecting
+
+    def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
+        label = _name_of(function) if name is None else name
+        try:
+            _check_options(said, idempotent, timeout, max_attempts)
+            if not isinstance(label, str) or not _NAME.match(label):
+                raise InvalidSpec("a name has 1-64 letters, digits, `_` and `-`: pass name='…'")
+            if isinstance(function, type) or not callable(function):
+                raise InvalidSpec(f"a {type(function).__name__} is not a function")
+            signature = read_signature(function, _names_around())
+        except InvalidSpec as exc:
+            raise InvalidSpec(f"tool {label!r}: {exc}") from None
+        made: FunctionTool[P, R] = FunctionTool(
+            name=label,
+            side_effecting=said,
+            idempotent=idempotent,
+            timeout=timeout,
+            max_attempts=max_attempts,
+            signature=signature,
+            about=description,
+        )
+        # What `functools.update_wrapper` sets, on a frozen value: help() and signature() see it.
+        copied = ("__module__", "__name__", "__qualname__", "__doc__")
+        vars(made).update({key: getattr(function, key, None) for key in copied})
+        vars(made)["__wrapped__"] = function
+        return made
+
+    return decorate
+
+
+def _check_options(
+    side_effecting: object, idempotent: object, timeout: object, max_attempts: object
+) -> None:
+    if not isinstance(side_effecting, bool) or not isinstance(idempotent, bool):
+        raise InvalidSpec("side_effecting and idempotent are True or False")
+    if idempotent and not side_effecting:
+        raise InvalidSpec("idempotent=True is about effects: it needs side_effecting=True")
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not number or not 0 < cast("float", timeout) < math.inf:
+        raise InvalidSpec(f"timeout must be a positive number of seconds, not {timeout!r}")
+    if max_attempts is None:
+        return
+    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or max_attempts < 1:
+        raise InvalidSpec(f"max_attempts must be at least 1, not {max_attempts!r}")
+    if max_attempts > 1 and side_effecting and not idempotent:
+        raise InvalidSpec(
+            "a side-effecting tool is never attempted twice: drop max_attempts, or make it "
+            "idempotent (honour ToolContext.idempotency_key) and say idempotent=True"
+        )
+
+
+def _name_of(function: object) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _names_around() -> Mapping[str, object]:
+    """Local names of the place that is decorating: types defined in a function are there."""
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame is not None else None
+    return frame.f_locals if frame is not None else {}
