@@ -151,9 +151,10 @@ def _this_process(drive: str) -> _Owner:
 
 
 def _namespace(kind: str) -> int:
-    # Start times are told relative to the reader's time namespace, so that one counts too.
+    # Start times are told relative to the reader's time namespace, so that one counts too. Of the
+    # calling thread, because a process whose first thread has ended shows none of its own.
     try:
-        return (_PROC / "self/ns" / kind).stat().st_ino
+        return (_PROC / "thread-self/ns" / kind).stat().st_ino
     except FileNotFoundError:
         if kind == "pid":
             raise
