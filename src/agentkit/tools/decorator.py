@@ -143,10 +143,7 @@ def tool(
         label = _name_of(function) if name is None else name
         try:
             _check_options(said, idempotent, timeout, max_attempts)
-            if not isinstance(label, str) or not _NAME.match(label):
-                raise InvalidSpec("a name has 1-64 letters, digits, `_` and `-`: pass name='…'")
-            if isinstance(function, type) or not callable(function):
-                raise InvalidSpec(f"a {type(function).__name__} is not a function")
+            _check_function(function, label)
             signature = read_signature(function, _names_around())
         except InvalidSpec as exc:
             raise InvalidSpec(f"tool {label!r}: {exc}") from None
@@ -166,6 +163,15 @@ def tool(
         return made
 
     return decorate
+
+
+def _check_function(function: object, label: object) -> None:
+    if isinstance(function, Tool):
+        raise InvalidSpec("it is a tool already")
+    if isinstance(function, type) or not callable(function):
+        raise InvalidSpec(f"a {type(function).__name__} is not a function")
+    if not isinstance(label, str) or not _NAME.match(label):
+        raise InvalidSpec("a name has 1-64 letters, digits, `_` and `-`: pass name='…'")
 
 
 def _check_options(

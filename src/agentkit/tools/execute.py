@@ -163,7 +163,11 @@ async def _in_thread(tool: Tool, call: Callable[[], object], threads: ToolThread
     async def submitted(pending: Awaitable[_Ended]) -> _Ended:
         return await pending
 
-    future = asyncio.ensure_future(submitted(threads.submit(attempt)))
+    try:
+        pending = threads.submit(attempt)
+    except RuntimeError:  # the system gives no more threads
+        return _Ended(started=False)
+    future = asyncio.ensure_future(submitted(pending))
     left = tool.timeout
     try:
         while left > 0:
@@ -207,7 +211,7 @@ def _judge(tool: Tool, ended: _Ended, attempt: int) -> CallResult:
     )
     maybe: Outcome = "unknown" if tool.side_effecting else "error"
     if not ended.started:
-        content = f"Tool {tool.name!r} was not run: no thread was free for {tool.timeout:g} seconds"
+        content = f"Tool {tool.name!r} was not run: no thread was free for it"
         return CallResult("error", content, retry=again)
     if ended.timed_out:
         return CallResult(maybe, _timeout_text(tool), retry=again)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NotRequired, cast
 
 from agentkit.core.contracts.errors import AgentkitError, InvalidSpec
 from agentkit.core.contracts.types import JSON, JSONObject, ToolDefinition
@@ -113,8 +113,8 @@ def build_schema(signature: Signature, *, name: str, description: str | None) ->
 def _arguments_type(name: str, parameters: tuple[Parameter, ...]) -> type[dict[str, object]]:
     # A TypedDict, because a model class forbids many names ("schema", "copy", "_x") and would
     # hand defaults around; an argument that is left out is left to the function's own default.
-    from pydantic import ConfigDict
-    from typing_extensions import NotRequired, TypedDict
+    from pydantic import ConfigDict, with_config
+    from typing_extensions import TypedDict
 
     fields = {
         parameter.name: (
@@ -122,9 +122,9 @@ def _arguments_type(name: str, parameters: tuple[Parameter, ...]) -> type[dict[s
         )
         for parameter in parameters
     }
-    made = TypedDict(name, fields)  # type: ignore[operator]  # the functional form, with real types
-    made.__pydantic_config__ = ConfigDict(extra="forbid")
-    return cast("type[dict[str, object]]", made)
+    # Through a variable: a type checker takes the functional form for a declaration.
+    make = cast("Callable[[str, dict[str, object]], type[dict[str, object]]]", TypedDict)
+    return with_config(ConfigDict(extra="forbid"))(make(name, fields))
 
 
 def _object_schema(

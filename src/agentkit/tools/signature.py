@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -71,13 +72,14 @@ class Signature:
         names = _globals(self.function)
         found = []
         for parameter in self.parameters:
-            annotation = _resolve(parameter.annotation, names, {})
-            if isinstance(annotation, str):
+            try:
+                annotation = _resolve(parameter.annotation, names, {})
+            except NameError as exc:
                 raise InvalidSpec(
-                    f"the annotation {annotation!r} of parameter {parameter.name!r} cannot be "
-                    "resolved: import what it names at run time (not under TYPE_CHECKING) and "
-                    "define it where the function's module can see it"
-                )
+                    f"the annotation {parameter.annotation!r} of parameter {parameter.name!r} "
+                    f"cannot be resolved ({exc}): import what it names at run time, not under "
+                    "TYPE_CHECKING, and define it where the function's module can see it"
+                ) from exc
             found.append(Parameter(parameter.name, annotation, parameter.default))
         return tuple(found)
 
@@ -98,11 +100,14 @@ def read_signature(function: Callable[..., object], namespace: Mapping[str, obje
     bound = function.keywords if isinstance(function, functools.partial) else {}
     parameters: list[Parameter] = []
     context = ""
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function):
         if parameter.name in bound:
             continue
         _check(parameter)
-        annotation = _resolve(parameter.annotation, _globals(function), namespace)
+        annotation = parameter.annotation
+        # A name that is defined further down in the module is looked up again at first use.
+        with contextlib.suppress(NameError):
+            annotation = _resolve(annotation, _globals(function), namespace)
         if _is_context(annotation, parameter.name):
             if context:
                 raise InvalidSpec(f"both {context!r} and {parameter.name!r} ask for a ToolContext")
@@ -110,6 +115,13 @@ def read_signature(function: Callable[..., object], namespace: Mapping[str, obje
         else:
             parameters.append(Parameter(parameter.name, annotation, parameter.default))
     return Signature(function, tuple(parameters), context, inspect.iscoroutinefunction(code))
+
+
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError as exc:
+        raise InvalidSpec(f"its parameters cannot be read ({exc}): wrap it in a function") from exc
 
 
 def _check(parameter: inspect.Parameter) -> None:
@@ -156,21 +168,21 @@ def _is_context(annotation: object, name: str) -> bool:
 def _resolve(
     annotation: object, names: Mapping[str, object], local: Mapping[str, object]
 ) -> object:
-    """The type that `annotation` stands for; the text itself where a name is not to be found."""
-    for known in (local, {"ToolContext": ToolContext, **local}):
+    """The type that `annotation` stands for.
 
-        def holder() -> None: ...
+    Raises:
+        NameError: it names something that is not defined (yet).
+    """
 
-        holder.__annotations__ = {"it": annotation}
-        try:
-            return typing.get_type_hints(holder, dict(names), dict(known), include_extras=True)[
-                "it"
-            ]
-        except NameError:
-            continue
-        except (TypeError, SyntaxError) as exc:
-            raise InvalidSpec(f"the annotation {annotation!r} is not a type: {exc}") from exc
-    return annotation
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"it": annotation}
+    # ToolContext is known even where it is imported for type checkers alone.
+    known = {"ToolContext": names.get("ToolContext", ToolContext), **local}
+    try:
+        return typing.get_type_hints(holder, dict(names), known, include_extras=True)["it"]
+    except (TypeError, SyntaxError) as exc:
+        raise InvalidSpec(f"the annotation {annotation!r} is not a type: {exc}") from exc
 
 
 def _code(function: Callable[..., object]) -> Callable[..., object]:

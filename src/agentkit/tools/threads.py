@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
 __all__ = ["MAX_TOOL_THREADS", "DaemonThreads", "default_threads"]
 
@@ -100,7 +100,7 @@ def default_threads() -> DaemonThreads:
     return DaemonThreads()
 
 
-def _settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+def _settle(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
     if future.done():
         return
     if isinstance(error, StopIteration):  # a future refuses it
@@ -108,6 +108,6 @@ def _settle(future: asyncio.Future[T], result: T, error: BaseException | None) -
         wrapped.__cause__ = error
         error = wrapped
     if error is None:
-        future.set_result(result)
+        future.set_result(cast("T", result))
     else:
         future.set_exception(error)
