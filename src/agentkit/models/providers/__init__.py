@@ -1,3 +1,3 @@
-"""Adapters to model providers. Start at `agentkit.models.providers.frontiers`; no SDK loads here."""
+"""Adapters to model providers; start at `agentkit.models.providers.frontiers`."""
 
 __all__: list[str] = []

@@ -41,7 +41,7 @@ def reply_from(body: JSON, *, provider: str, origin: str) -> ModelReply:
     """
     message = table(body, provider, "an answer")
     if message.get("type") == "error" or ("error" in message and "content" not in message):
-        raise refused(provider, 200, body, {})
+        raise refused(provider, None, body, {})
     content = message.get("content")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
         raise misshapen(provider, "an answer without a list of content blocks")
@@ -104,7 +104,7 @@ class MessageStream:
             case "message_stop":
                 self.ended = True
             case "error":
-                raise refused(self._provider, 200, event, {})
+                raise refused(self._provider, None, event, {})
             case _:  # ping, and kinds that a later API adds
                 pass
         return ""
@@ -184,12 +184,13 @@ def _merge(block: JSONObject, delta: JSONObject) -> None:
         earlier = block.get(name)
         if name == "type":
             continue
-        if isinstance(earlier, str) and isinstance(value, str):
-            block[name] = earlier + value
-        elif isinstance(earlier, list) and isinstance(value, list):
-            block[name] = earlier + value
-        else:
-            block[name] = value
+        match earlier, value:
+            case str(), str():
+                block[name] = earlier + value
+            case list(), list():
+                block[name] = [*earlier, *value]
+            case _:
+                block[name] = value
 
 
 def _call(block: JSONObject) -> CallRecord:
@@ -206,8 +207,9 @@ def _stop(reason: JSON, *, has_calls: bool, provider: str) -> AnswerStop:
     stop = _STOPS.get(reason) if isinstance(reason, str) else None
     if stop is None:
         raise ModelError(
-            f"{provider} ended its answer with the stop reason {reason!r}, which this release does "
-            "not know; it is not taken for an answer. Update agentkit, or change what is sent.",
+            f"{provider} ended its answer with the stop reason {str(reason)[:60]!r}, which this "
+            "release does not know; it is not taken for an answer. Update agentkit, or change what "
+            "is sent.",
             kind="invalid_request",
             may_be_paid=True,
         )

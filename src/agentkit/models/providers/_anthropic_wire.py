@@ -134,14 +134,8 @@ def _inside(array: bytes) -> bytes:
 def _plain_blocks(message: Message) -> list[dict[str, object]]:
     blocks = [] if is_blank(message.content) else [_text(message.content)]
     for call in message.tool_calls:
-        blocks.append(
-            {
-                "type": "tool_use",
-                "id": call.id,
-                "name": call.name,
-                "input": msgspec.Raw(argument_text(call)),
-            }
-        )
+        given = msgspec.Raw(argument_text(call))
+        blocks += [{"type": "tool_use", "id": call.id, "name": call.name, "input": given}]
     return blocks
 
 

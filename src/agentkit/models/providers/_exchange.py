@@ -9,8 +9,8 @@ through their streams unmapped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -111,30 +111,39 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         """
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         async with AsyncExitStack() as stack:
-            response = await self._send(body, deadline, timeout_seconds, assembly is not None)
+            response = await self._send(
+                body, deadline, timeout_seconds, stream=assembly is not None
+            )
             stack.push_async_callback(response.aclose)
+            content_type = response.headers.get("content-type", "")
+            if "html" in content_type:
+                raise misshapen(self.provider, "a page of HTML")
             chunks = response.aiter_bytes()
             stack.push_async_callback(_close, chunks)
             reader = _Reader(self, chunks, deadline, timeout_seconds)
-            if assembly is None or "json" in response.headers.get("content-type", ""):
-                yield self._whole(await reader.rest(), whole)
+            if assembly is None or "json" in content_type:
+                answer = await reader.rest()
+                with self._clean():
+                    reply = whole(_decoded(answer, self.provider))
+                yield reply
                 return
             decoder = SSEDecoder()
             while not assembly.ended and (chunk := await reader.next(assembly)):
-                for data in self._events(decoder, chunk):
-                    if text := assembly.feed(data):
-                        yield TextDelta(mend(text))
+                with self._clean():
+                    texts = [assembly.feed(data) for data in _events(decoder, chunk, self.provider)]
+                for text in filter(None, texts):
+                    yield TextDelta(mend(text))
             await _drain(chunks)
             yield assembly.reply()
 
     async def _send(
-        self, body: bytes, deadline: float, timeout_seconds: float, stream: bool
+        self, body: bytes, deadline: float, timeout_seconds: float, *, stream: bool
     ) -> httpx2.Response:
+        import httpx2
+
         try:
             async with asyncio.timeout_at(deadline):
                 client = await self.clients.current()
-                import httpx2
-
                 silent = self.limits.stall_seconds if stream else timeout_seconds
                 timeout = httpx2.Timeout(
                     connect=self.limits.connect_seconds,
@@ -153,21 +162,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
             raise self.timed_out(timeout_seconds) from exc
         except ModelError:
             raise
-        except Exception as exc:  # noqa: BLE001 - the provider's edge: nothing raw goes further
-            raise self._failure(exc) from self._cause(exc)
-
-    def _whole(self, body: bytes, whole: Callable[[JSON], ModelReply]) -> ModelReply:
-        try:
-            value = load(body)
-        except ValueError as exc:
-            raise misshapen(self.provider, "an answer that is not JSON") from exc
-        return whole(value)
-
-    def _events(self, decoder: SSEDecoder, chunk: bytes) -> list[str]:
-        try:
-            return decoder.feed(chunk)
-        except EventTooLarge as exc:
-            raise misshapen(self.provider, str(exc)) from exc
+        except Exception as exc:  # the provider's edge: nothing raw goes further
+            with self._clean():
+                raise self._failure(exc) from exc
 
     def timed_out(self, seconds: float) -> ModelError:
         """The error for an attempt that took too long."""
@@ -187,13 +184,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         status_error, connection_error = self.errors()
         response = getattr(exc, "response", None)
         if isinstance(exc, status_error) and response is not None:
-            return refused(
-                self.provider,
-                response.status_code,
-                getattr(exc, "body", None),
-                response.headers,
-                secret=self.secret(),
-            )
+            body = getattr(exc, "body", None)
+            return refused(self.provider, response.status_code, body, response.headers)
         wrapped = exc.__cause__ if isinstance(exc, connection_error) else exc
         cause = wrapped if isinstance(wrapped, Exception) else exc
         kind, paid = _network_kind(cause)
@@ -201,14 +193,22 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         return self._error(f"{doing} ({_named(cause)})", kind, paid=paid)
 
     def _error(self, what: str, kind: FailureKind, *, paid: bool) -> ModelError:
-        secret = self.secret()
-        shown = what.replace(secret, "[key]") if secret else what
-        return ModelError(f"{self.provider} {shown}.", kind=kind, may_be_paid=paid)
+        return ModelError(f"{self.provider} {what}.", kind=kind, may_be_paid=paid)
 
-    def _cause(self, exc: Exception) -> Exception | None:
-        """The exception to chain: none where its text would show the key."""
-        secret = self.secret()
-        return None if secret and secret in f"{exc}{exc.__cause__}" else exc
+    @contextmanager
+    def _clean(self) -> Iterator[None]:
+        """Let no error through whose text, or whose causes' text, shows the key."""
+        try:
+            yield
+        except ModelError as exc:
+            secret = self.secret()
+            exc.args = (str(exc).replace(secret, "[key]"),)
+            chain, cause = "", exc.__cause__
+            while cause is not None:
+                chain, cause = f"{chain}{cause}", cause.__cause__
+            if secret in chain:
+                raise exc from None
+            raise
 
 
 class _Reader:
@@ -232,7 +232,7 @@ class _Reader:
         try:
             async with asyncio.timeout_at(self._deadline):
                 chunk = await anext(self._chunks, b"")
-        except Exception as exc:  # noqa: BLE001 - the provider's edge: nothing raw goes further
+        except Exception as exc:  # the provider's edge: nothing raw goes further
             if assembly is not None and assembly.done:
                 return b""
             if isinstance(exc, TimeoutError):
@@ -275,6 +275,20 @@ def _network_kind(exc: Exception) -> tuple[FailureKind, bool]:
 def _named(exc: Exception) -> str:
     text = " ".join(str(exc).split())[:200]
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+
+
+def _decoded(answer: bytes, provider: str) -> JSON:
+    try:
+        return load(answer)
+    except ValueError as exc:
+        raise misshapen(provider, "an answer that is not JSON") from exc
+
+
+def _events(decoder: SSEDecoder, chunk: bytes, provider: str) -> list[str]:
+    try:
+        return decoder.feed(chunk)
+    except EventTooLarge as exc:
+        raise misshapen(provider, str(exc)) from exc
 
 
 async def _close(chunks: AsyncIterator[bytes]) -> None:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 
 from agentkit.core.contracts.errors import ModelError
 from agentkit.core.contracts.model import FailureKind
@@ -29,7 +30,7 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     529: "overloaded",
 }
 
-# What an error calls itself, in `type` or `code`: for errors inside a stream, where no status says.
+# What an error calls itself, in `type` or `code`: for errors inside an answer, without a status.
 _BY_NAME: Mapping[str, FailureKind] = {
     "api_error": "server",
     "authentication_error": "auth",
@@ -96,56 +97,56 @@ class Facts:
         self.message = message if isinstance(message, str) else ""
 
 
-def kind_of(status: int, facts: Facts) -> FailureKind:
-    """The kind of failure behind a status and what the body says; status 200: inside a stream."""
+def kind_of(status: int | None, facts: Facts) -> FailureKind:
+    """The kind of failure behind a status (`None`: inside an answer) and what the body says."""
     names = " ".join(facts.names)
     spent = _SPENT_NAME.search(names) or _SPENT_TEXT.search(facts.message)
-    if spent and status in {200, 400, 402, 403, 429}:
+    if spent and status in {None, 400, 402, 403, 429}:
         return "quota"
-    if status in {200, 400, 413, 422} and _TOO_LONG.search(f"{names} {facts.message}"):
+    if status in {None, 400, 413, 422} and _TOO_LONG.search(f"{names} {facts.message}"):
         return "context_length"
-    if status == 200:
+    if status is None:
         named = next((_BY_NAME[name] for name in facts.names if name in _BY_NAME), None)
-        if named is None and facts.code is not None and facts.code >= 400:
+        if named is None and facts.code is not None and facts.code >= HTTPStatus.BAD_REQUEST:
             return kind_of(facts.code, facts)
         return named or "server"
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    if status >= 500:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "overloaded" if "overloaded_error" in facts.names else "server"
     return "invalid_request"
 
 
-def may_be_paid(status: int) -> bool:
-    """Whether the request may have been worked on (and billed) although this status came back.
+def may_be_paid(status: int | None) -> bool:
+    """Whether the request may have been worked on (and billed) although it failed like this.
 
     500, 502 and 504 say nothing about how far it got; the other refusals were decided before.
-    Status 200 is an error inside an answer that had begun.
+    `None` is an error inside an answer that had begun.
     """
-    return status == 200 or status in _PAID_STATUS
+    return status is None or status in _PAID_STATUS
 
 
 def refused(
-    provider: str, status: int, body: JSON, headers: Mapping[str, str], *, secret: str = ""
+    provider: str, status: int | None, body: JSON, headers: Mapping[str, str]
 ) -> ModelError:
-    """The error for a refusal, from an HTTP status or (status 200) inside a stream.
+    """The error for a refusal, from an HTTP status or inside an answer.
 
     Args:
         provider: who refused, for the message.
-        status: the HTTP status.
+        status: the HTTP status; `None` inside an answer.
         body: the decoded body, or its text where it was not JSON.
-        headers: the response's, names in lower case or case-insensitive; empty inside a stream.
-        secret: a text that must not appear in the message.
+        headers: the response's, names in lower case or case-insensitive; empty inside an answer.
     """
     facts = Facts(body)
     kind = kind_of(status, facts)
-    said = _shown(facts.message, secret) or "no reason given"
-    inside = "an error inside its answer" if status == 200 else f"status {status}"
+    said = _shown(facts.message) or "no reason given"
+    stop = "" if said.endswith((".", "!", "?", "…")) else "."
+    how = "an error inside its answer" if status is None else f"status {status}"
     advice = f" {_ADVICE[kind]}" if kind in _ADVICE else ""
     return ModelError(
-        f"{provider} answered with {inside} ({kind}): {said}{'' if said[-1] in '.!?' else '.'}{advice}",
+        f"{provider} answered with {how} ({kind}): {said}{stop}{advice}",
         kind=kind,
-        status=None if status == 200 else status,
+        status=status,
         retry_after_seconds=retry_after(headers),
         may_be_paid=may_be_paid(status),
         should_retry=should_retry(headers),
@@ -179,11 +180,9 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
 
 
-def _shown(text: str, secret: str) -> str:
+def _shown(text: str) -> str:
     """A provider's text as one line of bounded length; markup of an HTML page is left out."""
-    if "<html" in text[:1000].lower() or text.lstrip()[:9].lower() == "<!doctype":
+    if text.lstrip()[:9].lower() == "<!doctype" or "<html" in text[:1000].lower():
         text = "a page of HTML instead of JSON"
-    if secret:
-        text = text.replace(secret, "[key]")
     line = _CONTROL.sub(" ", text).strip()
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…"

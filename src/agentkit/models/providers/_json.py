@@ -1,4 +1,4 @@
-"""JSON as providers send it and want it: order kept, any integer, no NaN, no half of a character."""
+"""JSON as providers send it and want it: order kept, any integer, no NaN, no half characters."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def reply_from(
     choice = _first_choice(completion)
     if choice is None:
         if completion.get("error"):
-            raise refused(provider, 200, body, {})
+            raise refused(provider, None, body, {})
         raise misshapen(provider, "an answer without choices")
     message = table(choice.get("message"), provider, "a message")
     calls = _calls(message, provider)
@@ -109,7 +109,7 @@ class ChunkStream:
         except ValueError as exc:
             raise misshapen(self._provider, "a chunk that is not JSON") from exc
         if chunk.get("error"):
-            raise refused(self._provider, 200, chunk, {})
+            raise refused(self._provider, None, chunk, {})
         for name in ("id", "model", "usage"):
             if chunk.get(name):
                 self._head[name] = chunk[name]
@@ -290,8 +290,8 @@ def _stop(reason: JSON, *, has_calls: bool, provider: str) -> AnswerStop:
     if stop is None:
         kind = _BROKEN_OFF.get(reason, "invalid_request") if isinstance(reason, str) else "server"
         raise ModelError(
-            f"{provider} ended its answer with the finish reason {reason!r}, which is not taken "
-            "for the end of an answer.",
+            f"{provider} ended its answer with the finish reason {str(reason)[:60]!r}, which is "
+            "not taken for the end of an answer.",
             kind=kind,
             may_be_paid=True,
         )

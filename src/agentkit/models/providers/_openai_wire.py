@@ -1,4 +1,4 @@
-"""A neutral request as a body of the OpenAI Chat Completions API. Pure; equal requests, equal bytes.
+"""A neutral request as a body of the Chat Completions API. Pure; equal requests, equal bytes.
 
 - Each tool result is one `tool` message.
 - An assistant message that this provider wrote goes back byte for byte, unknown fields included.
