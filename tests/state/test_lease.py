@@ -13,8 +13,9 @@ from typing import cast
 import pytest
 
 from agentkit.core.contracts.errors import LeaseLost, StoreMisused, StoreUnreachable
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal
+from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal, Row, Summary
 from agentkit.core.testing.clock import FakeClock
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal import lease as module
 from agentkit.state.journal.lease import (
     HEARTBEAT_SECONDS,
@@ -357,12 +358,11 @@ def test_a_drive_whose_loop_is_closed_does_not_harm_the_others(
     closed = asyncio.new_event_loop()
     closed.close()
     told: list[str] = []
-    heartbeat.watch(
-        store.port,
-        _lease("a"),
-        sent_at=clock.elapsed(),
-        on_news=lambda: closed.call_soon_threadsafe(print) and None,
-    )
+
+    def wake() -> None:
+        closed.call_soon_threadsafe(told.append, "a")
+
+    heartbeat.watch(store.port, _lease("a"), sent_at=clock.elapsed(), on_news=wake)
     heartbeat.watch(
         store.port, _lease("b"), sent_at=clock.elapsed(), on_news=lambda: told.append("b")
     )
@@ -483,13 +483,85 @@ def test_a_process_has_one_heartbeat_per_store() -> None:
     assert "tiny://a" not in module._by_location
 
 
+async def test_a_replaced_worker_can_neither_renew_nor_write_nor_release(clock: FakeClock) -> None:
+    """F057: a worker stalls past its lease and is replaced by one of the same name."""
+    store = InMemoryCheckpointStore(clock=clock)
+    heartbeat = ThreadHeartbeat(clock=clock, start=lambda live: None)
+    stalled = await store.acquire("r", "worker-1", LEASE_SECONDS)
+    tenure = heartbeat.watch(store, stalled, sent_at=clock.elapsed())
+    clock.advance(LEASE_SECONDS)
+    successor = await store.acquire("r", "worker-1", LEASE_SECONDS)
+    assert not tenure.may_act()  # before it has heard of anything
+
+    heartbeat.tick()
+
+    assert tenure.lost
+    for release in (False, True):
+        with pytest.raises(LeaseLost):
+            await store.append(
+                "r", _rows(), after=0, lease=stalled, summary=Summary("running"), release=release
+            )
+    head = await store.head("r")
+    assert head is not None
+    assert (successor.epoch, True, 0) == (head.epoch, head.held, head.seq)
+
+
+@pytest.mark.parametrize("wall_clock_off_by_seconds", [-600.0, 600.0])
+async def test_no_instant_allows_two_workers_to_act(wall_clock_off_by_seconds: float) -> None:
+    """F060: while the store is away from the worker, it stops before anybody could take over."""
+    stores_clock, workers_clock = FakeClock(), FakeClock(elapsed=77.0)
+    workers_clock.set_now(workers_clock.now() + wall_clock_off_by_seconds)
+    store = InMemoryCheckpointStore(clock=stores_clock)
+    heartbeat = ThreadHeartbeat(clock=workers_clock, start=lambda live: None)
+    sent_at = workers_clock.elapsed()
+    lease = await store.acquire("r", "worker-1", LEASE_SECONDS)
+    tenure = heartbeat.watch(store, lease, sent_at=sent_at)
+
+    seen: list[tuple[bool, bool]] = []
+    for step in range(120):  # in quarters of a second; the heartbeat reaches the store twice
+        if step in {20, 40}:
+            heartbeat.tick()
+        head = await store.head("r")
+        assert head is not None
+        seen.append((tenure.may_act(), not head.held))
+        for clock in (stores_clock, workers_clock):
+            clock.advance(0.25)
+
+    assert (True, True) not in seen
+    assert 40 + SAFE_SECONDS * 4 == sum(may_act for may_act, _ in seen)
+    assert seen[-1] == (False, True)
+
+
+async def test_a_note_reaches_a_live_worker_with_the_next_round(clock: FakeClock) -> None:
+    """Somebody cancels, decides or sends a message: the drive hears that the head moved."""
+    store = InMemoryCheckpointStore(clock=clock)
+    heartbeat = ThreadHeartbeat(clock=clock, start=lambda live: None)
+    lease = await store.acquire("r", "worker-1", LEASE_SECONDS)
+    woken = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(woken.set)
+
+    tenure = heartbeat.watch(store, lease, sent_at=clock.elapsed(), on_news=wake)
+    await store.append("r", _rows(), after=0, lease=None, summary=Summary("running"))
+
+    await asyncio.to_thread(heartbeat.tick)
+    await woken.wait()
+
+    assert 1 == tenure.head_seq
+    assert tenure.may_act()
+
+
 FORKS = """
 import os, threading
 from agentkit.core.contracts.ports import Head, Lease, Renewal
 from agentkit.state.journal.lease import heartbeat_for
 
 class Store:
-    location = "tiny://forked"
+    @property
+    def location(self):
+        return f"tiny://{os.getpid()}"
     def __init__(self):
         self.renewed = threading.Event()
         self.by = []
@@ -511,7 +583,7 @@ heartbeat._lock.acquire()  # a fork may come while any thread holds it
 pid = os.fork()
 if pid == 0:
     assert theirs.lost and not theirs.may_act()
-    assert heartbeat_for(store) is heartbeat
+    assert heartbeat_for(store) is not heartbeat
     assert threading.active_count() == 1
     store.by.clear()
     store.renewed.clear()
@@ -531,6 +603,10 @@ def test_a_forked_child_starts_with_nothing() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], check=False, timeout=100)
 
     assert done.returncode == 0
+
+
+def _rows() -> list[Row]:
+    return [Row(1, b"{}", bytes(8))]
 
 
 def _lease(

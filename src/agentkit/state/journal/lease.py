@@ -325,6 +325,7 @@ class ThreadHeartbeat:
         for one in self._watched.values():
             one.tenure.lost = True
         self._lock = threading.RLock()
+        self._location = None  # a store in memory is another one from here on
         self._watched = {}
         self._alive = False
         self._failing = False
