@@ -39,11 +39,12 @@ __all__ = [
 ]
 
 Outcome: TypeAlias = Literal[
-    "ok", "error", "unknown", "skipped", "duplicate", "not_started"
+    "ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started"
 ]
 """How a call ended. `unknown`: it may have happened. `skipped`: a human said so. `duplicate`: an
 exact replay of a call of the same turn. `not_started`: its intent was recorded but never
-dispatched, so the call is still to be made. Only `unknown` and `not_started` leave it open."""
+dispatched, so the call is still to be made. `retrying`: this attempt failed and another follows.
+Only `unknown`, `retrying` and `not_started` leave it open."""
 
 StepStatus: TypeAlias = Literal["running", "suspended", "done", "failed"]
 

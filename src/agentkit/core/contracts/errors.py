@@ -37,6 +37,7 @@ __all__ = [
     "StoreError",
     "StoreMisused",
     "StoreUnreachable",
+    "VersionTaken",
 ]
 
 
@@ -135,6 +136,10 @@ class LeaseLost(RunError):
 
 class HeadMoved(RunError):
     """Somebody appended a note under the caller's own epoch; read the tail and decide again."""
+
+
+class VersionTaken(RunError):
+    """A checkpoint version exists already: somebody else saved at the same time."""
 
 
 class NoteRefused(RunError):

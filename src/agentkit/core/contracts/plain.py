@@ -30,7 +30,6 @@ __all__ = [
     "OBJECT",
     "STR",
     "SURROGATE",
-    "TAGS",
     "plain",
     "sorted_text",
     "type_name",
@@ -43,7 +42,7 @@ MAX_INT_BITS = 14_000
 """Largest integer, in bits (about 4,200 digits: what Python reads back without being asked)."""
 
 FLOAT, BYTES, STR, OBJECT = "$float", "$bytes", "$str", "$object"
-TAGS = frozenset({FLOAT, BYTES, STR, OBJECT})
+_TAGS = frozenset({FLOAT, BYTES, STR, OBJECT})
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 _Place: TypeAlias = "tuple[_Place | None, str | int | None, object, int]"
@@ -166,7 +165,7 @@ def _object(members: Iterable[tuple[object, object]], place: _Place) -> JSON:
         if not name.isascii() and SURROGATE.search(name):
             escape = True
         plain[name] = _plain(item, place, name)
-    if escape or (len(plain) == 1 and name in TAGS):
+    if escape or (len(plain) == 1 and name in _TAGS):
         return {OBJECT: [[_text(key), item] for key, item in plain.items()]}
     return plain
 

@@ -191,6 +191,7 @@ class Renewal(msgspec.Struct, frozen=True):
     lost: bool = False
 
 
+@runtime_checkable
 class JournalPort(CheckpointPort, Protocol):
     """The full promise: journals with leases.
 

@@ -17,8 +17,9 @@ import binascii
 import json
 import math
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 
@@ -30,7 +31,6 @@ from agentkit.core.contracts.plain import (
     OBJECT,
     STR,
     SURROGATE,
-    TAGS,
     plain,
     sorted_text,
     type_name,
@@ -116,7 +116,7 @@ def decode_value(text: str) -> JSON:
     try:
         value: JSON = msgspec.json.decode(text)
     except RecursionError:
-        raise ValueError(f"value nests deeper than {MAX_DEPTH} levels") from None
+        raise _too_deep() from None
     if "$" in text or "\\u0024" in text or _may_be_deep(text):
         return _untag(value, 0)
     return value
@@ -138,7 +138,9 @@ def canonical(arguments: object) -> str:
             value = _strict(arguments)
         except ValueError:
             value = arguments
-    return sorted_text(normalise(value))
+    data = normalise(value)
+    text = sorted_text(data)
+    return sorted_text(_ordered(data)) if OBJECT in text else text
 
 
 def digest(name: str, arguments: object) -> str:
@@ -171,28 +173,29 @@ def parse_arguments(text: str) -> JSONObject | None:
 def _untag(value: JSON, depth: int) -> JSON:
     if not isinstance(value, dict | list):
         return value
+    pairs: Iterable[tuple[str, JSON]] | None = None
+    if isinstance(value, dict):
+        pairs = value.items()
+        if len(value) == 1:
+            [(tag, content)] = pairs
+            if isinstance(content, str) and (leaf := _leaf(tag, content)) is not None:
+                return leaf
+            if tag == OBJECT and (members := _members(content)) is not None:
+                pairs = members.items()
     if depth >= MAX_DEPTH:
-        raise ValueError(f"value nests deeper than {MAX_DEPTH} levels")
-    if isinstance(value, list):
+        raise _too_deep()
+    if pairs is None:
         return [_untag(item, depth + 1) for item in value]
-    if len(value) == 1:
-        [(tag, content)] = value.items()
-        if tag in TAGS:
-            return _untagged(tag, content, depth)
-    return {key: _untag(item, depth + 1) for key, item in value.items()}
+    return {key: _untag(item, depth + 1) for key, item in pairs}
 
 
-def _untagged(tag: str, content: JSON, depth: int) -> JSON:
-    if isinstance(content, str):
-        if tag == FLOAT and content in _FLOATS:
-            return _FLOATS[content]
-        if tag == BYTES and (data := _base64(content)) is not None:
-            return data  # type: ignore[return-value]  # the one type beyond JSON, see decode_value
-        if tag == STR:
-            return _ESCAPED.sub(_unescape, content)
-    if tag == OBJECT and (pairs := _pairs(content)) is not None:
-        return {key: _untag(item, depth + 1) for key, item in pairs}
-    return {tag: _untag(content, depth + 1)}
+def _leaf(tag: str, content: str) -> JSON:
+    """The float, bytes or text that a tag stands for; `None` where it is no tag."""
+    if tag == FLOAT:
+        return _FLOATS.get(content)
+    if tag == BYTES:
+        return _base64(content)  # type: ignore[return-value]  # beyond JSON, see decode_value
+    return _ESCAPED.sub(_unescape, content) if tag == STR else None
 
 
 def _base64(text: str) -> bytes | None:
@@ -202,18 +205,26 @@ def _base64(text: str) -> bytes | None:
         return None
 
 
-def _pairs(content: JSON) -> list[tuple[str, JSON]] | None:
-    """The members of an escaped object, or `None` where it is none."""
+def _members(content: JSON) -> JSONObject | None:
+    """The members of an escaped object; `None` where it is none."""
     if not isinstance(content, list):
         return None
     members: JSONObject = {}
     for pair in content:
         match pair:
-            case [name, item] if isinstance(key := _untag(name, 0), str) and key not in members:
+            case [name, item] if isinstance(key := _name(name), str) and key not in members:
                 members[key] = item
             case _:
                 return None
-    return list(members.items())
+    return members
+
+
+def _name(name: JSON) -> JSON:
+    match name:
+        case {"$str": str(content), **others} if not others:
+            return _leaf(STR, content)
+        case _:
+            return name
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -237,14 +248,40 @@ def _dump(data: JSON) -> str:
         return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def _ordered(data: JSON) -> JSON:
+    """The data with the members of escaped objects sorted, which are no JSON members."""
+    match data:
+        case list():
+            return [_ordered(item) for item in data]
+        case {"$object": list(pairs)}:
+            members = [[name, _ordered(item)] for name, item in cast("list[list[JSON]]", pairs)]
+            return {OBJECT: cast("JSON", sorted(members, key=lambda pair: sorted_text(pair[0])))}
+        case dict():
+            return {name: _ordered(item) for name, item in data.items()}
+        case _:
+            return data
+
+
 def _strict(text: str) -> JSON:
     try:
         value: JSON = _STRICT.decode(text)
     except RecursionError:
-        raise ValueError(f"the text nests deeper than {MAX_DEPTH} levels") from None
+        raise _too_deep() from None
     if _may_be_deep(text):
-        _untag(value, 0)
+        _check_depth(value, 0)
     return value
+
+
+def _check_depth(value: JSON, depth: int) -> None:
+    if isinstance(value, dict | list):
+        if depth >= MAX_DEPTH:
+            raise _too_deep()
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_depth(item, depth + 1)
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"the value nests deeper than {MAX_DEPTH} levels")
 
 
 def _may_be_deep(text: str) -> bool:

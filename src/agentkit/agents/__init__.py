@@ -1,0 +1,7 @@
+"""Agents: definitions that any number of runs go through, and what a run gives back."""
+
+from agentkit.agents.agent import Agent
+from agentkit.agents.result import AgentEvent, AgentResult, Suspended
+from agentkit.agents.stream import RunStream
+
+__all__ = ["Agent", "AgentEvent", "AgentResult", "RunStream", "Suspended"]

@@ -1,0 +1,290 @@
+"""`Agent`: a definition that any number of runs go through at once. It holds no run state."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+import warnings
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TypeVar
+
+from agentkit.agents.background import run_in_background
+from agentkit.agents.claim import claim
+from agentkit.agents.cognition import Cognition, SingleCallCognition
+from agentkit.agents.decisions import check_decisions
+from agentkit.agents.drive import Drive
+from agentkit.agents.outcome import final_events, raise_if_mending_is_needed
+from agentkit.agents.registry import ToolRegistry
+from agentkit.agents.result import AgentEvent, AgentResult
+from agentkit.agents.setting import Setting, settle
+from agentkit.agents.spec import AgentSpec, make_spec
+from agentkit.agents.stream import RunStream
+from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.types import Decision
+from agentkit.core.runtime import RunContext
+from agentkit.state.journal.drives import DriveRecord
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.journal import append_note, load_known
+from agentkit.state.journal.lease import LEASE_SECONDS, heartbeat_for
+from agentkit.state.journal.owner import owner_id
+from agentkit.tools.threads import default_threads
+
+__all__ = ["Agent", "DefinitionChangedWarning"]
+
+
+class DefinitionChangedWarning(UserWarning):
+    """Prompt, tools or model differ from what the run was started with; the recorded ones are
+    sent."""
+
+
+class Agent:
+    """An agent's definition.
+
+    Args:
+        name: names the agent's slot in a run's journal; 1 to 512 characters.
+        model: the model: `anthropic:…`, `openai:…`, or a bare name for the invoker's model.
+        prompt: the system prompt.
+        cognition: which decisions its loop makes; by default one call of the model.
+
+    Raises:
+        InvalidId, InvalidSpec: the definition is not usable as written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: str = "",
+        prompt: str = "",
+        *,
+        cognition: Cognition | None = None,
+    ) -> None:
+        if not isinstance(prompt, str):
+            message = f"agent {name!r}: the prompt must be a string, not {type(prompt).__name__}"
+            raise InvalidSpec(message)
+        self.name = name
+        self.model = model
+        self.prompt = prompt
+        self.cognition: Cognition = cognition or SingleCallCognition()
+        self._registry = ToolRegistry(self.cognition.tools)
+        self._made: AgentSpec | None = None
+        make_spec(name=name, model=model, system=prompt, tools=(), max_iterations=1)
+
+    async def run(
+        self,
+        task: str,
+        ctx: RunContext | None = None,
+        *,
+        run_id: str | None = None,
+        store: str | None = None,
+        wait_seconds: float = 0.0,
+    ) -> AgentResult:
+        """Start the run, or carry it on where its last worker stopped, and return its result.
+
+        The same id and task again give the stored result of a finished run without calling
+        anything.
+
+        Args:
+            task: what to do.
+            ctx: which run, and what it works with; or, without one:
+            run_id: the run's id (random when left out), and
+            store: a store URL; by default `AGENTKIT_STORE_URL`, else a private store in memory.
+            wait_seconds: how long to wait for another worker that holds the run.
+
+        Raises:
+            RunIdReused: the id belongs to another task or agent.
+            RunSuspended: the run waits for decisions; use `resume`.
+            RunInUse: another worker holds the run.
+            RunParked: the run stopped at something to mend (credentials, quota, …).
+            RunFailed: the run ended in a way that no retry can mend.
+            LeaseLost: another worker took the run over while this one was at it.
+            StoreError: the store failed; the run is resumable.
+        """
+        setting = settle(self.model, ctx, run_id=run_id or uuid.uuid4().hex, store=store)
+        stream = self._stream(setting, _checked_task(task), wait_seconds, deltas=False)
+        return await _result_of(setting, stream)
+
+    def run_sync(
+        self,
+        task: str,
+        ctx: RunContext | None = None,
+        *,
+        run_id: str | None = None,
+        store: str | None = None,
+        wait_seconds: float = 0.0,
+    ) -> AgentResult:
+        """`run` for code without an event loop; all such calls share one background loop."""
+        return run_in_background(
+            self.run(task, ctx, run_id=run_id, store=store, wait_seconds=wait_seconds)
+        )
+
+    def stream(self, task: str, ctx: RunContext, *, wait_seconds: float = 0.0) -> RunStream:
+        """Like `run`, telling what happens; the last event is `final` with the result."""
+        setting = settle(self.model, ctx, run_id="", store=None)
+        return self._stream(setting, _checked_task(task), wait_seconds, deltas=True)
+
+    async def resume(
+        self,
+        run_id: str,
+        decisions: Mapping[str, Decision | str] | None = None,
+        ctx: RunContext | None = None,
+        *,
+        store: str | None = None,
+        wait_seconds: float = LEASE_SECONDS,
+    ) -> AgentResult:
+        """Carry a run on, whatever its last worker left: interrupted, suspended or parked.
+
+        Decisions are durable before anything else happens. Those that are given are applied; a
+        run whose questions are not all decided stays suspended with the rest.
+
+        Args:
+            run_id: the run.
+            decisions: by question id; see `Decision`. Equal ones may be sent again.
+            ctx: as for `run`; its `correlation_id` must be `run_id`.
+            store: as for `run`.
+            wait_seconds: how long to wait for another worker that holds the run.
+
+        Raises:
+            RunNotFound: there is no such run.
+            InvalidDecision: decisions do not fit the open questions; nothing was done.
+            Others as for `run`.
+        """
+        setting = settle(self.model, ctx, run_id=run_id, store=store)
+        if setting.context.correlation_id != run_id:
+            message = f"resume of run {run_id!r} was given the context of another run"
+            raise InvalidSpec(f"{message}: {setting.context.correlation_id!r}")
+        try:
+            await self._decide(setting, decisions or {})
+        except BaseException:
+            await setting.close()
+            raise
+        return await _result_of(setting, self._stream(setting, None, wait_seconds, deltas=False))
+
+    async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | str]) -> None:
+        run_id = setting.context.correlation_id
+        state = await load_known(setting.port, run_id)
+        if not decisions:
+            return
+        check_decisions(state, decisions)
+        await append_note(
+            setting.port,
+            run_id,
+            lambda newest: check_decisions(newest, decisions),
+            note_id=f"decision-{uuid.uuid4().hex}",
+            lane=self._spec().lane,
+            clock=setting.context.services.clock,
+        )
+
+    def _spec(self) -> AgentSpec:
+        """The definition with its tools' schemas, which are made at the first run."""
+        if self._made is None:
+            self._made = make_spec(
+                name=self.name,
+                model=self.model,
+                system=self.prompt,
+                tools=self._registry.definitions,
+                max_iterations=self.cognition.max_iterations,
+            )
+        return self._made
+
+    def _stream(
+        self, setting: Setting, task: str | None, wait_seconds: float, *, deltas: bool
+    ) -> RunStream:
+        setting.warn_if_volatile(self._registry.side_effecting())
+        return RunStream(
+            setting.key,
+            lambda record: self._events(setting, task, wait_seconds, record, deltas=deltas),
+        )
+
+    async def _events(
+        self,
+        setting: Setting,
+        task: str | None,
+        wait_seconds: float,
+        record: DriveRecord,
+        *,
+        deltas: bool,
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """The one way in which a run is started or continued."""
+        spec = self._spec()
+        news = _Later()
+        claimed = await claim(
+            setting.port,
+            setting.context,
+            spec,
+            task=task,
+            owner=owner_id(record.drive_id),
+            wait_seconds=wait_seconds,
+            heartbeat=(heartbeat := heartbeat_for(setting.port)),
+            on_news=news,
+        )
+        if isinstance(claimed, RunState):
+            for event in final_events(claimed):
+                yield event
+            return
+        try:
+            _warn_if_changed(claimed.journal.state, spec)
+            drive = Drive(
+                claimed,
+                spec=spec,
+                registry=self._registry,
+                context=setting.context,
+                invoker=setting.invoker,
+                threads=setting.context.services.threads or default_threads(),
+                stream=deltas,
+                jitter=random.random,
+            )
+            news.call = drive.news
+            async with aclosing(drive.events()) as events:
+                async for event in events:
+                    claimed.tenure.idle()
+                    yield event
+        finally:
+            heartbeat.unwatch(claimed.tenure)
+        for event in final_events(drive.state):
+            yield event
+
+
+class _Later:
+    """A callback whose target is known only after it was handed out."""
+
+    def __init__(self) -> None:
+        self.call: object = None
+
+    def __call__(self) -> None:
+        if callable(self.call):
+            self.call()
+
+
+async def _result_of(setting: Setting, stream: RunStream) -> AgentResult:
+    result: AgentResult | None = None
+    try:
+        async for event in stream:
+            if event.result is not None:
+                result = event.result
+    finally:
+        await stream.aclose()
+        await setting.close()
+    if result is None:
+        message = f"run {setting.context.correlation_id!r} was closed by a newer drive of this loop"
+        raise asyncio.CancelledError(message)
+    raise_if_mending_is_needed(result)
+    return result
+
+
+def _checked_task(task: str) -> str:
+    if not isinstance(task, str) or not task.strip():
+        message = f"the task must be a non-empty string, not {task!r}"
+        raise InvalidSpec(message)
+    return task
+
+
+def _warn_if_changed(state: RunState, spec: AgentSpec) -> None:
+    started = state.started
+    if started is not None and started.fingerprint != spec.fingerprint:
+        text = (
+            f"run {state.run_id!r}: agent {spec.name!r} has changed since the run was started; "
+            "the recorded prompt, tools and model are used for it"
+        )
+        warnings.warn(text, DefinitionChangedWarning, stacklevel=2)

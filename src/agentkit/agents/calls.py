@@ -1,0 +1,160 @@
+"""The calls of one turn while they run: started together, heard of one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+
+from agentkit.agents.registry import Checked
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.ports import ToolThreads
+from agentkit.core.contracts.types import JSON, Scope
+from agentkit.state.journal.fold import CallState
+from agentkit.tools import Tool, ToolContext
+from agentkit.tools.execute import run_call
+
+__all__ = ["CLOSE_SECONDS", "CallRunner", "Done", "News", "Told"]
+
+CLOSE_SECONDS = 10.0
+"""How long a drive that ends waits for cancelled tools to let go."""
+
+
+class Done(NamedTuple):
+    """A call ended. `error` is what must stop the drive instead of becoming an outcome."""
+
+    index: int
+    finished: e.ToolFinished | None
+    error: BaseException | None = None
+
+
+class Told(NamedTuple):
+    """A tool reported progress."""
+
+    index: int
+    text: str
+
+
+class News(NamedTuple):
+    """The heartbeat heard of a moved head or a lost lease."""
+
+
+Item: TypeAlias = Done | Told | News
+Recorder: TypeAlias = Callable[[int, str, Callable[[], Awaitable[object]]], Awaitable[JSON]]
+
+
+class CallRunner:
+    """Runs calls of one turn concurrently. What happens to them arrives in a mailbox.
+
+    Args:
+        run_id, scope, identity, epoch: of the run, for the tools' contexts.
+        threads: where synchronous tools run.
+        recorder: makes `ToolContext.record` durable: (index, name, produce) to the recorded value.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        scope: Scope,
+        identity: str,
+        epoch: int,
+        threads: ToolThreads,
+        recorder: Recorder,
+    ) -> None:
+        self._run_id = run_id
+        self._scope = scope
+        self._identity = identity
+        self._epoch = epoch
+        self._threads = threads
+        self._recorder = recorder
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._items: list[Item] = []
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def in_flight(self) -> frozenset[int]:
+        """Calls whose end has not been taken from the mailbox."""
+        return frozenset(self._tasks)
+
+    def start(self, turn: int, call: CallState, checked: Checked) -> None:
+        """Make the call now; its intent is durable."""
+        tool, arguments, started = checked.tool, checked.arguments, call.started
+        if tool is None or arguments is None or started is None:
+            message = f"run {self._run_id!r}: call {call.index} has no tool or intent to start by"
+            raise AssertionError(message)
+        context = self._context(call, started, tool)
+        self._tasks[call.index] = self._loop.create_task(
+            self._run(turn, call.index, started.attempt, tool, arguments, context)
+        )
+
+    async def next(self) -> list[Item]:
+        """Wait until something happened; a call that ended is no longer in flight."""
+        while not self._items:
+            self._wake.clear()
+            await self._wake.wait()
+        return self._take()
+
+    async def close(self) -> list[Done]:
+        """Cancel what runs, wait for it to let go, and return what had ended by itself."""
+        tasks = [task for task in self._tasks.values() if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+        return [item for item in self._take() if isinstance(item, Done)]
+
+    def tell(self, item: Item) -> None:
+        """Put something into the mailbox; only from the drive's own thread."""
+        self._items.append(item)
+        self._wake.set()
+
+    def tell_threadsafe(self, item: Item) -> None:
+        """Put something into the mailbox from any thread; too late is no error."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.tell, item)
+
+    def _take(self) -> list[Item]:
+        items, self._items = self._items, []
+        for item in items:
+            if isinstance(item, Done):
+                self._tasks.pop(item.index, None)
+        return items
+
+    def _context(self, call: CallState, started: e.ToolStarted, tool: Tool) -> ToolContext:
+        index = call.index
+        return ToolContext(
+            tool=tool.name,
+            call_id=call.record.id,
+            run_id=self._run_id,
+            scope=self._scope,
+            identity=self._identity,
+            idempotency_key=started.key,
+            fencing_token=self._epoch,
+            attempt=started.attempt,
+            recorder=lambda name, produce: self._recorder(index, name, produce),
+            reporter=lambda text: self.tell(Told(index, text)),
+            loop=self._loop,
+        )
+
+    async def _run(
+        self,
+        turn: int,
+        index: int,
+        attempt: int,
+        tool: Tool,
+        arguments: dict[str, object],
+        context: ToolContext,
+    ) -> None:
+        try:
+            result = await run_call(tool, arguments, context, threads=self._threads)
+        except asyncio.CancelledError:
+            # The drive is closing: whether the tool took effect is not known, so no outcome.
+            self._tasks.pop(index, None)
+            raise
+        except BaseException as exc:
+            self.tell(Done(index, None, exc))
+            return
+        outcome: e.Outcome = "retrying" if result.retry else result.outcome
+        self.tell(Done(index, e.ToolFinished(turn, index, outcome, result.content, attempt)))

@@ -1,0 +1,175 @@
+"""How a run comes into a worker's hands: admit or refuse, take the lease, record the start."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from agentkit.agents.spec import AgentSpec
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import (
+    RunError,
+    RunIdReused,
+    RunInUse,
+    RunNotFound,
+    RunSuspended,
+    StoreError,
+)
+from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease
+from agentkit.core.runtime import RunContext
+from agentkit.state.journal.drives import known
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.journal import Journal, load
+from agentkit.state.journal.lease import LEASE_SECONDS, HeartbeatPort, Tenure
+from agentkit.state.journal.owner import is_dead
+
+__all__ = ["Claimed", "claim"]
+
+POLL_SECONDS = 0.25
+"""How often a waiting `acquire` looks whether the holder has released or died."""
+
+
+class Claimed(NamedTuple):
+    """A run that is ours to drive."""
+
+    journal: Journal
+    tenure: Tenure
+    lease: Lease
+
+
+async def claim(
+    port: JournalPort,
+    context: RunContext,
+    spec: AgentSpec,
+    *,
+    task: str | None,
+    owner: str,
+    wait_seconds: float,
+    heartbeat: HeartbeatPort,
+    on_news: Callable[[], None],
+) -> Claimed | RunState:
+    """Take run `context.correlation_id` to work on it; its state alone where nothing is to do.
+
+    Args:
+        task: the task of a run to start or continue; `None` to resume whatever is there.
+        wait_seconds: how long to wait for a lease that somebody holds.
+
+    Raises:
+        RunNotFound: to resume, but there is no such run.
+        RunIdReused: the run is another task's or another agent's.
+        RunSuspended: the run waits for decisions and was not resumed with any.
+        RunInUse: another worker holds it (after `wait_seconds`).
+    """
+    run_id = context.correlation_id
+    state = await load(port, run_id)
+    if not _admit(state, spec, task):
+        return state
+    clock = context.services.clock
+    sent_at = heartbeat.clock.elapsed()
+    lease = await _acquire(port, run_id, owner, wait_seconds, clock)
+    tenure = heartbeat.watch(port, lease, sent_at=sent_at, on_news=on_news)
+    journal = Journal(port, state, clock=clock, lease=lease)
+    try:
+        await journal.refresh()
+        if not _admit(journal.state, spec, task):
+            await _give_back(journal, heartbeat, tenure)
+            return journal.state
+        await journal.commit(lambda now: _opening(now, context, spec, task, lease), lane="")
+    except BaseException:
+        await _give_back(journal, heartbeat, tenure)
+        raise
+    tenure.note_seen(journal.state.seq)
+    return Claimed(journal, tenure, lease)
+
+
+async def _give_back(journal: Journal, heartbeat: HeartbeatPort, tenure: Tenure) -> None:
+    """Release a lease that is not going to be used; where the store fails it lapses by itself."""
+    heartbeat.unwatch(tenure)
+    with contextlib.suppress(StoreError, RunError):
+        await journal.commit(lambda _: [], lane="", release=lambda _: True)
+
+
+def _admit(state: RunState, spec: AgentSpec, task: str | None) -> bool:
+    """Whether there is something to drive; raises where the call does not fit the run."""
+    run_id = state.run_id
+    started = state.started
+    if started is None:
+        if task is None:
+            message = f"run {run_id!r} does not exist in this store and scope; start it with run()"
+            raise RunNotFound(message, run_id=run_id)
+        return True
+    if started.agent != spec.name:
+        message = (
+            f"run {run_id!r} belongs to agent {started.agent!r}, not {spec.name!r}; resume it with "
+            "that agent, or use another run id"
+        )
+        raise RunIdReused(message, run_id=run_id)
+    if task is not None and started.task != task:
+        message = (
+            f"run {run_id!r} was started with another task ({started.task[:80]!r}); a run keeps "
+            "its task: use another run id, or resume it"
+        )
+        raise RunIdReused(message, run_id=run_id)
+    if state.end is not None:
+        return False
+    if task is None:
+        return True
+    if state.status == "suspended":
+        ids = ", ".join(question.id for question in state.questions)
+        message = (
+            f"run {run_id!r} waits for decisions on {ids}; answer with "
+            "agent.resume(run_id, {id: decision}, ctx) or `agentkit resume`"
+        )
+        raise RunSuspended(message, run_id=run_id, questions=state.questions)
+    return state.parked is None
+
+
+def _opening(
+    state: RunState, context: RunContext, spec: AgentSpec, task: str | None, lease: Lease
+) -> Sequence[e.Body]:
+    """The first entries of this tenure."""
+    taken = e.LeaseTaken(
+        lease.owner,
+        "takeover" if lease.took_over else "resume" if state.started is not None else "start",
+        lease.head.recoveries,
+    )
+    if state.started is not None:
+        return [taken, e.Unparked(context.identity)] if state.parked is not None else [taken]
+    return [
+        e.RunStarted(
+            task=task or "",
+            agent=spec.name,
+            model=spec.model,
+            system=spec.system,
+            tools=spec.tools,
+            fingerprint=spec.fingerprint,
+            nonce=secrets.token_hex(8),
+            scope=context.scope.key,
+            identity=context.identity,
+        ),
+        taken,
+    ]
+
+
+async def _acquire(
+    port: JournalPort, run_id: str, owner: str, wait_seconds: float, clock: ClockPort
+) -> Lease:
+    """Take the lease: at once over a holder that is proved dead, else when it lapses, waiting at
+    most `wait_seconds`."""
+    until = clock.elapsed() + wait_seconds
+    supersede: int | None = None
+    while True:
+        try:
+            return await port.acquire(run_id, owner, LEASE_SECONDS, supersede=supersede)
+        except RunInUse as held:
+            left = until - clock.elapsed()
+            head = await port.head(run_id)
+            dead = head is not None and is_dead(head.owner, known_drives=known)
+            if head is not None and dead and supersede != head.epoch:
+                supersede = head.epoch
+            elif left <= 0:
+                raise
+            else:
+                await clock.sleep(min(left, POLL_SECONDS, max(held.expires_in_seconds, 0.01)))

@@ -1,0 +1,136 @@
+"""What to do next: a pure function of the run's state and the agent's definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from agentkit.agents.spec import AgentSpec
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.types import StopReason
+from agentkit.state.journal.fold import CallState, RunState, TurnState
+from agentkit.state.journal.recovery import CallPolicy, plan_turn
+
+__all__ = [
+    "Action",
+    "Ask",
+    "Dispatch",
+    "Leave",
+    "Record",
+    "decide",
+    "ending",
+    "ends_tenure",
+    "open_turn",
+    "parked_by",
+]
+
+
+class Ask(NamedTuple):
+    """Ask the model for answer `turn`, attempt `attempt`, not before `not_before` (ms, or 0)."""
+
+    turn: int
+    attempt: int
+    not_before: int
+
+
+class Record(NamedTuple):
+    """Append these entries."""
+
+    bodies: list[e.Body]
+
+
+class Dispatch(NamedTuple):
+    """Make these calls: their intents are durable and nobody has made them."""
+
+    turn: TurnState
+    calls: list[CallState]
+
+
+class Leave(NamedTuple):
+    """Nothing to do now: the run has ended, is parked, or waits for a human."""
+
+
+Action: TypeAlias = Ask | Record | Dispatch | Leave
+
+PARKED_TEXT = {
+    "auth": "The provider refused the credentials. Mend the API key, then resume.",
+    "quota": "The provider's spend limit or quota is used up. Raise it, then resume.",
+    "invalid_request": "The provider refused the request as invalid.",
+    "not_found": "The provider does not know the model or address.",
+    "context_length": "The transcript is longer than the model's context.",
+    "retries_spent": "All attempts at the model failed.",
+}
+
+
+def open_turn(state: RunState, spec: AgentSpec) -> TurnState | None:
+    """The newest turn where some of its calls still need something."""
+    turn = state.lane(spec.lane).turn
+    return turn if turn is not None and turn.calls and not turn.closed else None
+
+
+def decide(
+    state: RunState, spec: AgentSpec, policies: Sequence[CallPolicy], *, epoch: int
+) -> Action:
+    """The next action. `policies` are those of the open turn's calls, in order."""
+    if state.end is not None or state.parked is not None:
+        return Leave()
+    lane = state.lane(spec.lane)
+    turn = open_turn(state, spec)
+    if turn is not None:
+        ready = [
+            call
+            for call in turn.calls
+            if call.outcome is None and call.started is not None and call.started_epoch == epoch
+        ]
+        if ready:
+            return Dispatch(turn, ready)
+        bodies = plan_turn(state, lane, turn, policies, epoch=epoch)
+        return Record(bodies) if bodies else Leave()
+    if lane.turn is not None and not lane.turn.calls:
+        closing = ending(lane.turn.answer)
+        if closing is not None:
+            return Record([closing])
+    if lane.turns >= spec.max_iterations:
+        return Record([_out_of_iterations(spec)])
+    return _ask(state, spec)
+
+
+def ending(answer: e.ModelAnswered) -> e.Finished | None:
+    """The end that this answer means for its run, if any."""
+    if answer.calls or answer.stop == "pause":
+        return None
+    reasons: dict[str, StopReason] = {"length": "length", "refusal": "refused"}
+    reason = reasons.get(answer.stop, "completed")
+    return e.Finished(answer.text, reason, partial=reason == "length")
+
+
+def ends_tenure(bodies: Sequence[e.Body]) -> bool:
+    """Whether these entries are the last of a tenure, so that the lease goes with them."""
+    last = bodies[-1] if bodies else None
+    if isinstance(last, e.StepCompleted):
+        return last.status == "suspended"
+    return isinstance(last, e.Finished | e.Failed | e.Cancelled | e.Parked)
+
+
+def parked_by(failure: e.ModelFailed) -> e.Parked:
+    """How a run is parked by a failure that is not tried again."""
+    reason = failure.kind if failure.kind in PARKED_TEXT else "retries_spent"
+    return e.Parked(reason, f"{PARKED_TEXT[reason]} ({failure.message})")
+
+
+def _ask(state: RunState, spec: AgentSpec) -> Action:
+    lane = state.lane(spec.lane)
+    failed = [failure for failure in lane.failures if failure.kind != "interrupted"]
+    last = failed[-1] if failed else None
+    if last is not None and last.retry_at is None:
+        return Record([parked_by(last)])
+    not_before = last.retry_at if last is not None and last.retry_at is not None else 0
+    return Ask(lane.turns + 1, len(failed) + 1, not_before)
+
+
+def _out_of_iterations(spec: AgentSpec) -> e.Parked:
+    message = (
+        f"The model answered {spec.max_iterations} times without finishing, which is this agent's "
+        "max_iterations. Raise it, then resume."
+    )
+    return e.Parked("max_iterations", message, "max_iterations")

@@ -1,0 +1,66 @@
+"""The tools of one agent, and what can be said of a call before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agentkit.core.contracts.types import CallRecord, ToolCall, ToolDefinition
+from agentkit.core.contracts.values import parse_arguments
+from agentkit.state.journal.recovery import CallPolicy
+from agentkit.tools import ArgumentsInvalid, Tool
+
+__all__ = ["Checked", "ToolRegistry"]
+
+
+class Checked(NamedTuple):
+    """A call with its tool and bound arguments; neither where `policy.problem` says why not.
+
+    `call` is the call as it is shown in events.
+    """
+
+    call: ToolCall
+    policy: CallPolicy
+    tool: Tool | None = None
+    arguments: dict[str, object] | None = None
+
+
+class ToolRegistry:
+    """Looks calls up. Holds no run state.
+
+    Args:
+        tools: of the agent, names already known to differ.
+    """
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """The tools as a model is told of them."""
+        return tuple(tool.definition for tool in self._tools.values())
+
+    def side_effecting(self) -> list[str]:
+        """Names of the tools that act on the world."""
+        return [tool.name for tool in self._tools.values() if tool.side_effecting]
+
+    def check(self, record: CallRecord) -> Checked:
+        """Find the tool and bind the arguments; nothing is guessed."""
+        arguments = parse_arguments(record.arguments)
+        call = ToolCall(record.id, record.name, record.arguments if arguments is None else arguments)
+        tool = self._tools.get(record.name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)) or "none"
+            problem = f"There is no tool {record.name[:64]!r}. Available: {known}."
+            return Checked(call, CallPolicy(problem=problem))
+        if arguments is None:
+            problem = f"The arguments of {tool.name} are not a JSON object; the call was not run."
+            return Checked(call, _policy(tool, problem))
+        try:
+            return Checked(call, _policy(tool), tool, tool.bind(arguments))
+        except ArgumentsInvalid as exc:
+            return Checked(call, _policy(tool, str(exc)))
+
+
+def _policy(tool: Tool, problem: str = "") -> CallPolicy:
+    return CallPolicy(tool.side_effecting, tool.idempotent, tool.max_attempts, problem)

@@ -1,0 +1,117 @@
+"""Where a run takes place: its context, its store as a full journal, its model."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+
+from agentkit.core.contracts.ports import CheckpointPort, JournalPort
+from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.runtime import Invoker, RunContext
+from agentkit.state.checkpoints import Checkpointer
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.state.checkpoints.shim import ShimJournal
+from agentkit.state.journal.drives import RunKey
+
+__all__ = ["Setting", "VolatileStoreWarning", "settle"]
+
+STORE_VARIABLE = "AGENTKIT_STORE_URL"
+
+
+class VolatileStoreWarning(UserWarning):
+    """A side-effecting tool runs on a store that dies with the process."""
+
+
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A run's surroundings.
+
+    Args:
+        context: which run.
+        port: the store, looking at the run's scope.
+        model: the agent's model string.
+        volatile: the store is private and in memory.
+        owned: the store was opened for this call and is closed with it.
+    """
+
+    context: RunContext
+    port: JournalPort
+    model: str
+    volatile: bool = False
+    owned: JournalPort | None = None
+
+    @property
+    def key(self) -> RunKey:
+        """What identifies the run in this process."""
+        context = self.context
+        return (self.port.location, context.scope.key, context.correlation_id)
+
+    @property
+    def invoker(self) -> Invoker:
+        """The model: the one given, or the one that the agent's model string names."""
+        given = self.context.services.invoker
+        if given is not None:
+            return given
+        from agentkit.models.providers.frontiers import from_string
+
+        return Invoker(from_string(self.model))
+
+    def warn_if_volatile(self, side_effecting: Sequence[str]) -> None:
+        """Warn once per tool set when effects would be forgotten with the process."""
+        names = ", ".join(side_effecting)
+        if self.volatile and names and names not in _warned:
+            _warned.add(names)
+            text = (
+                f"{names} acts on the world, but the run is kept in memory only: after a crash "
+                "nobody knows what was done. Give Services a checkpointer, or a store URL."
+            )
+            warnings.warn(text, VolatileStoreWarning, stacklevel=4)
+
+    async def close(self) -> None:
+        """Close what was opened for this call alone."""
+        if self.owned is not None:
+            await self.owned.aclose()
+
+
+def settle(model: str, ctx: RunContext | None, *, run_id: str, store: str | None) -> Setting:
+    """Complete what the caller gave.
+
+    Raises:
+        InvalidSpec: both a context and a store were given, or a context and another run id.
+        InvalidStoreUrl: the store URL is malformed or unknown.
+    """
+    context = ctx or RunContext(correlation_id=run_id)
+    if ctx is not None and store is not None:
+        message = f"run {ctx.correlation_id!r}: give either a context or a store URL, not both"
+        raise InvalidSpec(message)
+    services = context.services
+    url = store or os.environ.get(STORE_VARIABLE, "")
+    if services.checkpointer is None and url:
+        from agentkit.state.checkpoints.adapters import open_store
+
+        opened = open_store(url)
+        services = replaced(services, checkpointer=Checkpointer(port=opened))
+        context = replaced(context, services=services)
+        return Setting(
+            context=context, port=opened.scoped(context.scope), model=model, owned=opened
+        )
+    checkpointer = services.checkpointer_or(lambda: Checkpointer(port=InMemoryCheckpointStore()))
+    return Setting(
+        context=context,
+        port=_journal(checkpointer.port).scoped(context.scope),
+        model=model,
+        volatile=services.checkpointer is None,
+    )
+
+
+def _journal(port: CheckpointPort) -> JournalPort:
+    """The full port; a five-method one goes through the shim."""
+    if isinstance(port, JournalPort):
+        return port
+    return ShimJournal.over(port)

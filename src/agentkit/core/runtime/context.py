@@ -1,0 +1,77 @@
+"""`Services` (what a run works with) and `RunContext` (which run it is)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentkit.core.contracts.ports import CheckpointPort, ClockPort, ToolThreads
+from agentkit.core.contracts.slots import check_id
+from agentkit.core.contracts.types import Scope
+from agentkit.core.runtime.clock import SystemClock
+from agentkit.core.runtime.invoker import Invoker
+
+__all__ = ["CheckpointerPort", "RunContext", "Services"]
+
+
+class CheckpointerPort(Protocol):
+    """What the runtime needs of a `Checkpointer`: the store behind it."""
+
+    @property
+    def port(self) -> CheckpointPort:
+        """The store: a full journal store, or anybody's five-method one."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What a run is given to work with. Holds no run state; one object serves any number of runs.
+
+    Args:
+        invoker: the model; `None`: made from the agent's model string (`anthropic:…`, `openai:…`)
+            and the provider's environment variable.
+        checkpointer: where runs are kept; `None`: a private store in memory that dies with the
+            process (a side-effecting tool then warns once).
+        clock: time and sleep.
+        threads: where synchronous tools run; `None`: 64 daemon threads of the process.
+    """
+
+    invoker: Invoker | None = None
+    checkpointer: CheckpointerPort | None = None
+    clock: ClockPort = field(default_factory=SystemClock)
+    threads: ToolThreads | None = None
+    _private: dict[str, CheckpointerPort] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def checkpointer_or(self, make: Callable[[], CheckpointerPort]) -> CheckpointerPort:
+        """The checkpointer, or a private one of this object, made once."""
+        if self.checkpointer is not None:
+            return self.checkpointer
+        if not self._private:
+            self._private["store"] = make()
+        return self._private["store"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Which run this is, whose it is, and what it works with.
+
+    Args:
+        correlation_id: the run id; two contexts with the same id, scope and store are one run.
+        scope: whose run it is.
+        services: what it works with.
+        identity: who asked for it, for tools (`ToolContext.identity`) and the record.
+
+    Raises:
+        InvalidId: the run id is empty, longer than 512 characters or holds control characters.
+    """
+
+    correlation_id: str
+    scope: Scope = field(default_factory=Scope)
+    services: Services = field(default_factory=Services)
+    identity: str = ""
+
+    def __post_init__(self) -> None:
+        check_id(self.correlation_id)

@@ -1,0 +1,3 @@
+"""Durable state: journals, leases, checkpoints and the stores that hold them."""
+
+__all__: list[str] = []

@@ -1,0 +1,80 @@
+"""`Checkpointer`: numbered snapshots of anything, over any store."""
+
+from __future__ import annotations
+
+from agentkit.core.contracts.ports import Checkpoint, CheckpointPort, CheckpointStatus, ClockPort
+from agentkit.core.contracts.types import JSON
+from agentkit.core.contracts.values import decode_value, encode_value
+from agentkit.core.runtime.clock import SystemClock
+
+__all__ = ["Checkpointer"]
+
+TERMINAL = (CheckpointStatus.DONE, CheckpointStatus.FAILED)
+
+
+class Checkpointer:
+    """A thin facade over a `CheckpointPort`.
+
+    Args:
+        port: the store: a full journal store, or anybody's own five methods.
+        clock: stamps `created_at`; the wall clock by default.
+    """
+
+    def __init__(self, port: CheckpointPort, *, clock: ClockPort | None = None) -> None:
+        self._port = port
+        self._clock = clock or SystemClock()
+
+    @property
+    def port(self) -> CheckpointPort:
+        """The store behind this facade."""
+        return self._port
+
+    async def snapshot(
+        self, run_id: str, state: JSON, *, status: str = CheckpointStatus.RUNNING, iteration: int = 0
+    ) -> Checkpoint:
+        """Save `state` as the next version of the slot and return the checkpoint.
+
+        Args:
+            run_id: a run id, or a slot name.
+            state: plain data; what is returned is the state as it is read back.
+            status: one of `CheckpointStatus`.
+            iteration: for display.
+
+        Raises:
+            ResultNotStorable: the state cannot be kept as JSON.
+            VersionTaken: somebody else saved this version at the same time.
+        """
+        newest = await self._port.latest(run_id)
+        checkpoint = Checkpoint(
+            slot=run_id,
+            version=(newest.version if newest is not None and newest.slot == run_id else 0) + 1,
+            status=status,
+            state=decode_value(encode_value(state)),
+            iteration=iteration,
+            created_at=self._clock.now(),
+        )
+        await self._port.save(checkpoint)
+        return checkpoint
+
+    async def resume(self, run_id: str, *, include_terminal: bool = False) -> Checkpoint | None:
+        """The newest checkpoint that work can go on from; `None` where there is none.
+
+        A run id stands for its agent's slot too. Terminal checkpoints are hidden, so that a
+        finished job is never run again by mistake, unless `include_terminal` asks for them.
+        """
+        newest = await self._port.latest(run_id)
+        if newest is None or (newest.status in TERMINAL and not include_terminal):
+            return None
+        return newest
+
+    async def at_version(self, run_id: str, version: int) -> Checkpoint | None:
+        """The checkpoint of that version, `None` where the slot has no such version."""
+        return await self._port.at_version(run_id, version)
+
+    async def list_versions(self, run_id: str) -> list[int]:
+        """All versions of the slot, ascending; of a finished run none."""
+        return await self._port.list_versions(run_id)
+
+    async def delete(self, run_id: str) -> None:
+        """Forget the slot; for a run id or its agent's slot, the whole run."""
+        await self._port.delete(run_id)

@@ -1,0 +1,417 @@
+"""The pure fold: entries in, state of the run out. No clock, no chance, no I/O, no user code.
+
+`RunState` is a private buffer that only `apply` writes; everybody else reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.ports import RunStatus, Summary
+from agentkit.core.contracts.slots import agent_lane
+from agentkit.core.contracts.types import CallRecord, Question, StopReason, Usage
+from agentkit.state.journal.transcript import Transcript
+
+__all__ = [
+    "OPEN_OUTCOMES",
+    "TERMINAL",
+    "CallState",
+    "Detail",
+    "LaneState",
+    "RunState",
+    "SavedVersion",
+    "TurnState",
+]
+
+TERMINAL: frozenset[str] = frozenset({"done", "failed", "cancelled"})
+"""Statuses that are final."""
+
+OPEN_OUTCOMES: frozenset[str] = frozenset({"unknown", "not_started", "retrying"})
+"""Outcomes that leave a call open."""
+
+
+class CallState:
+    """One call of a turn: its intents, outcome, question and recorded values."""
+
+    __slots__ = (
+        "attempt",
+        "decision",
+        "finished_seq",
+        "index",
+        "outcome",
+        "question",
+        "record",
+        "started",
+        "started_epoch",
+        "started_seq",
+        "values",
+    )
+
+    def __init__(self, index: int, record: CallRecord) -> None:
+        self.index = index
+        self.record = record
+        self.started: e.ToolStarted | None = None
+        self.started_epoch = 0
+        self.started_seq = 0
+        self.finished_seq = 0
+        self.attempt = 0
+        self.outcome: e.ToolFinished | None = None
+        self.question: Question | None = None
+        self.decision: e.Decided | None = None
+        self.values: dict[str, str] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the model can be given a result."""
+        return self.outcome is not None and self.outcome.outcome not in OPEN_OUTCOMES
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a question is open and nobody has decided it."""
+        return self.question is not None and self.decision is None
+
+
+class TurnState:
+    """The newest answer of a lane with its calls."""
+
+    __slots__ = ("answer", "calls", "closed")
+
+    def __init__(self, answer: e.ModelAnswered) -> None:
+        self.answer = answer
+        self.calls = [CallState(index, record) for index, record in enumerate(answer.calls)]
+        self.closed = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether every call has its result."""
+        return all(call.settled for call in self.calls)
+
+
+class SavedVersion(NamedTuple):
+    """A boundary: checkpoint `version` is the fold of the entries up to `seq`."""
+
+    version: int
+    seq: int
+    iteration: int
+    status: e.StepStatus
+    at: float
+    state: str | None = None
+
+
+class LaneState:
+    """One producer's part of the run."""
+
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
+        self.turns = 0
+        self.iteration = 0
+        self.turn: TurnState | None = None
+        self.failures: list[e.ModelFailed] = []
+        self.versions: list[SavedVersion] = []
+        self.suspended = False
+        self.transcript = Transcript()
+
+    @property
+    def version(self) -> int:
+        """The highest version, 0 for none."""
+        return self.versions[-1].version if self.versions else 0
+
+    @property
+    def wants_model(self) -> bool:
+        """Whether the next act is to ask the model."""
+        turn = self.turn
+        if turn is None or turn.answer.stop == "pause":
+            return True
+        return bool(turn.calls) and turn.settled
+
+
+class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The opaque part of a `Summary`: what lists and probes show without reading the journal."""
+
+    task: str = ""
+    questions: tuple[Question, ...] = ()
+    parked: str = ""
+    message: str = ""
+    output: str = ""
+    stop_reason: StopReason | None = None
+    partial: bool = False
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RunState:
+    """What a run's entries say. Starts empty; grows by `apply`."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.seq = 0
+        self.check = b""
+        self.epoch = 0
+        self.recoveries = 0
+        self.takeovers = 0
+        self.started: e.RunStarted | None = None
+        self.started_at = 0
+        self.updated_at = 0
+        self.usage = Usage()
+        self.lanes: dict[str, LaneState] = {}
+        self.decided: dict[str, e.Decided] = {}
+        self.parked: e.Parked | None = None
+        self.end: e.Finished | e.Failed | e.Cancelled | None = None
+        self._main = ""
+        self._detail: bytes | None = None
+
+    def apply(self, entry: e.Entry, check: bytes) -> None:
+        """Take in the next entry, whose checksum is `check`."""
+        self.seq = entry.seq
+        self.check = check
+        self.epoch = entry.epoch
+        self.updated_at = entry.at
+        _APPLY[type(entry.body)](self, entry, entry.body)
+
+    def lane(self, name: str) -> LaneState:
+        """The lane of that name, empty where it has no entry yet."""
+        lane = self.lanes.get(name)
+        if lane is None:
+            lane = self.lanes[name] = LaneState(name)
+        return lane
+
+    @property
+    def main(self) -> LaneState:
+        """The lane of the agent that the run was started for."""
+        return self.lane(self._main)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Open questions that nobody has decided, in journal order."""
+        return tuple(
+            call.question
+            for lane in self.lanes.values()
+            if lane.turn is not None
+            for call in lane.turn.calls
+            if call.question is not None and call.waiting
+        )
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status; never stored apart from the entries that imply it."""
+        if self.end is not None:
+            return _END_STATUS[type(self.end)]
+        if self.parked is not None:
+            return "parked"
+        if self.started is None:
+            return "saved"
+        if any(lane.suspended for lane in self.lanes.values()) and self.questions:
+            return "suspended"
+        return "running"
+
+    def find_call(self, question_id: str) -> CallState | None:
+        """The call whose question has this id, decided or not; `None` once it was applied."""
+        for lane in self.lanes.values():
+            for call in lane.turn.calls if lane.turn is not None else ():
+                if call.question is not None and call.question.id == question_id:
+                    return call
+        return None
+
+    def summary(self) -> Summary:
+        """The head's columns for this state."""
+        status = self.status
+        detail = self._detail or _encode(self.detail(status))
+        self._detail = detail if status == "running" else None
+        return Summary(
+            status=status,
+            agent=self.started.agent if self.started is not None else "",
+            iteration=self.main.iteration,
+            usage=self.usage,
+            started_at=self.started_at,
+            updated_at=self.updated_at,
+            recoveries=self.recoveries,
+            detail=detail,
+        )
+
+    def detail(self, status: RunStatus) -> Detail:
+        """The summary's opaque part."""
+        task = self.started.task[:200] if self.started is not None else ""
+        if isinstance(self.end, e.Finished):
+            end = self.end
+            return Detail(task, (), "", "", end.output, end.stop_reason, end.partial)
+        if isinstance(self.end, e.Failed):
+            return Detail(task, message=self.end.message, stop_reason="failed")
+        if isinstance(self.end, e.Cancelled):
+            return Detail(task, message=self.end.reason, stop_reason="cancelled")
+        if self.parked is not None:
+            return Detail(task, parked=self.parked.reason, message=self.parked.message)
+        return Detail(task, self.questions if status == "suspended" else ())
+
+
+_END_STATUS: dict[type, RunStatus] = {
+    e.Finished: "done",
+    e.Failed: "failed",
+    e.Cancelled: "cancelled",
+}
+
+
+def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
+    state.started = body
+    state.started_at = entry.at
+    state._main = agent_lane(body.agent)
+    state._detail = None
+    state.main.transcript.add_user(body.task)
+
+
+def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
+    state.recoveries = body.recoveries
+    if body.why != "takeover":
+        return
+    state.takeovers += 1
+    if state.started is not None and state.parked is None and state.main.wants_model:
+        # The worker that died was between two answers: one may have been paid for and lost.
+        state.usage += Usage(unknown=1)
+
+
+def _model_answered(state: RunState, entry: e.Entry, body: e.ModelAnswered) -> None:
+    lane = state.lane(entry.lane)
+    lane.turns = body.turn
+    lane.failures.clear()
+    lane.turn = TurnState(body)
+    lane.transcript.add_answer(body)
+    state.usage += body.usage
+    state.recoveries = 0
+
+
+def _model_failed(state: RunState, entry: e.Entry, body: e.ModelFailed) -> None:
+    state.lane(entry.lane).failures.append(body)
+    if body.unknown:
+        state.usage += Usage(unknown=1)
+
+
+def _tool_started(state: RunState, entry: e.Entry, body: e.ToolStarted) -> None:
+    lane = state.lane(entry.lane)
+    call = _call(lane, body.turn, body.index)
+    if call is None:
+        lane.transcript.repairs.append(f"entry {entry.seq}: an intent without a call was ignored")
+        return
+    lane.suspended = False
+    call.started = body
+    call.started_epoch = entry.epoch
+    call.started_seq = entry.seq
+    call.attempt = body.attempt
+    call.outcome = call.question = call.decision = None
+
+
+def _question_asked(state: RunState, entry: e.Entry, body: e.QuestionAsked) -> None:
+    call = _call(state.lane(entry.lane), body.turn, body.index)
+    if call is not None:
+        call.decision = None
+        call.question = Question(
+            id=f"q{entry.seq}",
+            kind=body.kind,
+            tool=body.tool,
+            call_id=call.record.id,
+            arguments=body.arguments,
+            digest=body.digest,
+            answers=body.answers,
+            prompt=body.prompt,
+        )
+
+
+def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> None:
+    lane = state.lane(entry.lane)
+    call = _call(lane, body.turn, body.index)
+    if call is None or call.settled:
+        lane.transcript.repairs.append(f"entry {entry.seq}: a result without a call was ignored")
+        return
+    call.outcome = body
+    call.finished_seq = entry.seq
+    if body.outcome == "not_started":
+        return
+    state.recoveries = 0
+    call.question = call.decision = None
+    lane.suspended = False
+    turn = lane.turn
+    if turn is not None and call.settled and turn.settled:
+        lane.transcript.add_results(
+            {call.index: call.outcome for call in turn.calls if call.outcome is not None}
+        )
+
+
+def _step_completed(state: RunState, entry: e.Entry, body: e.StepCompleted) -> None:
+    lane = state.lane(entry.lane)
+    lane.iteration = body.iteration
+    lane.suspended = body.status == "suspended"
+    if lane.turn is not None and not lane.suspended:
+        lane.turn.closed = True
+    lane.versions.append(
+        SavedVersion(body.version, entry.seq, body.iteration, body.status, entry.at / 1000)
+    )
+
+
+def _checkpoint_saved(state: RunState, entry: e.Entry, body: e.CheckpointSaved) -> None:
+    state.lane(entry.lane).versions.append(
+        SavedVersion(
+            body.version, entry.seq, body.iteration, body.status, body.created_at, body.state
+        )
+    )
+
+
+def _value_recorded(state: RunState, entry: e.Entry, body: e.ValueRecorded) -> None:
+    call = _call(state.lane(entry.lane), body.turn, body.index)
+    if call is not None:
+        call.values[body.name] = body.value
+
+
+def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
+    call = state.find_call(body.question)
+    question = call.question if call is not None else None
+    if call is not None and question is not None and question.digest == body.digest:
+        call.decision = call.decision or body
+        state.decided.setdefault(question.id, body)
+
+
+def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
+    state.parked = body
+    state._detail = None
+
+
+def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
+    state.parked = None
+    state.recoveries = 0
+    state._detail = None
+    for lane in state.lanes.values():
+        lane.failures.clear()
+
+
+def _ended(state: RunState, entry: e.Entry, body: e.Finished | e.Failed | e.Cancelled) -> None:
+    state.end = body
+    state.parked = None
+
+
+def _call(lane: LaneState, turn: int, index: int) -> CallState | None:
+    current = lane.turn
+    if current is None or current.answer.turn != turn or not 0 <= index < len(current.calls):
+        return None
+    return current.calls[index]
+
+
+_APPLY: dict[type, Callable[..., None]] = {
+    e.RunStarted: _run_started,
+    e.LeaseTaken: _lease_taken,
+    e.ModelAnswered: _model_answered,
+    e.ModelFailed: _model_failed,
+    e.ToolStarted: _tool_started,
+    e.QuestionAsked: _question_asked,
+    e.ToolFinished: _tool_finished,
+    e.StepCompleted: _step_completed,
+    e.CheckpointSaved: _checkpoint_saved,
+    e.ValueRecorded: _value_recorded,
+    e.Decided: _decided,
+    e.Parked: _parked,
+    e.Unparked: _unparked,
+    e.Finished: _ended,
+    e.Failed: _ended,
+    e.Cancelled: _ended,
+}

@@ -1,0 +1,205 @@
+"""The one in-process appender of a run: reads, folds, appends, and folds what it appended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from agentkit.core.contracts.entries import Body, Entry
+from agentkit.core.contracts.errors import HeadMoved, RunNotFound, StoreUnreachable
+from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Row
+from agentkit.state.journal.codec import decode_rows, encode_entry
+from agentkit.state.journal.fold import RunState
+
+__all__ = ["APPEND_RETRY_SECONDS", "Build", "Journal", "append_note", "load", "load_known"]
+
+APPEND_RETRY_SECONDS = (0.05, 0.5, 2.0)
+"""Waits between attempts at an append whose store failed; repeating one is idempotent."""
+
+NOTE_ATTEMPTS = 50
+"""How often a note is placed anew when the head moved under it."""
+
+PAGE_ROWS = 5_000
+"""Rows read at a time."""
+
+Build: TypeAlias = Callable[[RunState], Sequence[Body]]
+"""Decides on the newest state what to append; called again when the head moved."""
+
+
+async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> RunState:
+    """The state of the run, folded from its journal (up to and including seq `upto`); empty for
+    an unknown run.
+
+    Raises:
+        JournalDamaged, JournalTooNew: see `codec.decode_rows`.
+    """
+    state = RunState(run_id)
+    await _catch_up(port, state, upto)
+    return state
+
+
+async def load_known(port: JournalPort, run_id: str) -> RunState:
+    """Like `load`.
+
+    Raises:
+        RunNotFound: the run has no entry in this scope.
+    """
+    state = await load(port, run_id)
+    if state.seq == 0:
+        message = f"run {run_id!r} does not exist in this store and scope; check id, URL and scope"
+        raise RunNotFound(message, run_id=run_id)
+    return state
+
+
+async def append_note(
+    port: JournalPort, run_id: str, build: Build, *, note_id: str, lane: str, clock: ClockPort
+) -> RunState:
+    """Append what `build` says without a lease, on the newest state; nothing if it says nothing.
+
+    Returns the state with the note.
+
+    Raises:
+        NoteRefused: the run has ended.
+        StoreUnreachable: the head moved on each of `NOTE_ATTEMPTS` attempts.
+    """
+    for _ in range(NOTE_ATTEMPTS):
+        journal = Journal(port, await load(port, run_id), clock=clock, lease=None)
+        try:
+            await journal.commit(build, lane=lane, note_id=note_id, follow=False)
+        except HeadMoved:
+            continue
+        return journal.state
+    message = f"run {run_id!r}: a note found no place in {NOTE_ATTEMPTS} attempts; try again"
+    raise StoreUnreachable(message)
+
+
+class Journal:
+    """Appends for one run, one append at a time, and keeps `state` the fold of what is durable.
+
+    Args:
+        port: the store, looking at the run's scope.
+        state: the fold of the run so far.
+        clock: for the time shown beside each entry.
+        lease: the right to append; `None` for notes only.
+    """
+
+    def __init__(
+        self, port: JournalPort, state: RunState, *, clock: ClockPort, lease: Lease | None
+    ) -> None:
+        self.state = state
+        self._port = port
+        self._clock = clock
+        self._lease = lease
+        self._lock = asyncio.Lock()
+        self._unsettled: tuple[list[Row], int] | None = None
+
+    async def commit(
+        self,
+        build: Build,
+        *,
+        lane: str,
+        release: Callable[[Sequence[Body]], bool] | None = None,
+        note_id: str = "",
+        follow: bool = True,
+    ) -> list[Entry]:
+        """Append what `build` decides on the newest state, in one durable unit.
+
+        When the head moved (a note came in), the tail is folded and `build` is asked again, so
+        outcomes are kept and intents are decided anew; with `follow=False` `HeadMoved` is raised.
+        `release` says for the built entries whether the lease goes in the same unit; asked with
+        no entries, it may release alone.
+
+        Returns the durable entries; empty when nothing was to be said.
+        """
+        async with self._lock:
+            while True:
+                try:
+                    await self._settle()
+                    bodies = build(self.state)
+                    releasing = release is not None and release(bodies)
+                    if not bodies and not releasing:
+                        return []
+                    return await self._append(bodies, lane, note_id, release=releasing)
+                except HeadMoved:
+                    self._unsettled = None
+                    self.state = await load(self._port, self.state.run_id)
+                    if not follow:
+                        raise
+
+    async def refresh(self) -> None:
+        """Fold what others appended since."""
+        async with self._lock:
+            await _catch_up(self._port, self.state, None)
+
+    async def _append(
+        self, bodies: Sequence[Body], lane: str, note_id: str, *, release: bool
+    ) -> list[Entry]:
+        """The fold takes the entries in first, because the head's summary is made from it. Until
+        the store has confirmed them they are `_unsettled` and the next commit sends them first."""
+        state = self.state
+        after = state.seq
+        epoch = self._lease.epoch if self._lease is not None else state.epoch
+        at = int(self._clock.now() * 1000)
+        entries: list[Entry] = []
+        rows: list[Row] = []
+        check = state.check
+        for seq, body in enumerate(bodies, after + 1):
+            identity = f"{note_id}.{seq - after}" if note_id and seq > after + 1 else note_id
+            entry = Entry(seq, identity, epoch, lane, at, body)
+            row = encode_entry(entry, before=check, run_id=state.run_id)
+            check = row.check
+            entries.append(entry)
+            rows.append(row)
+        for entry, row in zip(entries, rows, strict=True):
+            state.apply(entry, row.check)
+        self._unsettled = (rows, after)
+        await self._send(rows, after, release=release)
+        return entries
+
+    async def _settle(self) -> None:
+        """Make sure of rows whose append was cut off between two attempts."""
+        if self._unsettled is not None:
+            rows, after = self._unsettled
+            await self._send(rows, after, release=False)
+
+    async def _send(self, rows: Sequence[Row], after: int, *, release: bool) -> Head:
+        """Send until the store has answered. Cancelled or failed in between, the very same rows
+        are sent again: the store answers by comparing them with what it holds."""
+        cancelled: asyncio.CancelledError | None = None
+        delays = iter(APPEND_RETRY_SECONDS)
+        while True:
+            try:
+                head = await self._port.append(
+                    self.state.run_id,
+                    rows,
+                    after=after,
+                    lease=self._lease,
+                    summary=self.state.summary(),
+                    release=release,
+                )
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+            except StoreUnreachable:
+                delay = next(delays, None)
+                if delay is None or cancelled is not None:
+                    raise
+                await self._clock.sleep(delay)
+            else:
+                self._unsettled = None
+                if cancelled is not None:
+                    raise cancelled
+                return head
+
+
+async def _catch_up(port: JournalPort, state: RunState, upto: int | None) -> None:
+    while True:
+        limit = PAGE_ROWS if upto is None else min(PAGE_ROWS, upto - state.seq)
+        if limit <= 0:
+            return
+        rows = await port.read(state.run_id, after=state.seq, limit=limit)
+        decoded = decode_rows(rows, after=state.seq, before=state.check, run_id=state.run_id)
+        for entry, check in decoded:
+            state.apply(entry, check)
+        if len(rows) < limit:
+            return

@@ -1,0 +1,124 @@
+"""The one place that builds the messages of a run from its recorded facts.
+
+Call ids are made unique (providers repeat or omit them), names and arguments that a provider would
+refuse are replaced, and every call gets exactly one result, in call order, directly after its
+assistant message. The journal keeps what really came; only what is sent is mended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from agentkit.core.contracts.entries import ModelAnswered, ToolFinished
+from agentkit.core.contracts.types import CallRecord, JSONObject, Message, ToolCall
+from agentkit.core.contracts.values import parse_arguments
+
+__all__ = ["MAX_KEY_CHARACTERS", "NO_RESULT", "MessageView", "Transcript"]
+
+NO_RESULT = "No result of this call was recorded."
+"""What the model sees for a call of a damaged journal that has no outcome."""
+
+MAX_KEY_CHARACTERS = 64
+"""Longest argument name that is sent back to a provider."""
+
+_BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_BAD_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class MessageView(Sequence[Message]):
+    """The first `length` messages of an append-only buffer: frozen without a copy."""
+
+    __slots__ = ("_buffer", "_length")
+
+    def __init__(self, buffer: list[Message], length: int) -> None:
+        self._buffer = buffer
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return self._buffer[: self._length][index]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._buffer[index if index >= 0 else self._length + index]
+
+    def __iter__(self) -> Iterator[Message]:
+        for index in range(self._length):
+            yield self._buffer[index]
+
+
+class Transcript:
+    """Grows with the fold. `repairs` tells what had to be mended to keep it valid."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._ids: set[str] = set()
+        self._open: tuple[str, ...] = ()
+        self.repairs: list[str] = []
+
+    def view(self) -> MessageView:
+        """The messages so far, ready to be sent."""
+        return MessageView(self._messages, len(self._messages))
+
+    def add_user(self, text: str) -> None:
+        """A user message; empty text is not sent by any adapter."""
+        self._messages.append(Message("user", text))
+
+    def add_answer(self, answer: ModelAnswered) -> None:
+        """An assistant message; calls of the one before that never got a result are closed."""
+        if self._open:
+            self.repairs.append(f"turn {answer.turn - 1}: calls without a result were closed")
+            self.add_results({})
+        calls = tuple(
+            ToolCall(self._unique(call.id, answer.turn, index), _name(call), _arguments(call))
+            for index, call in enumerate(answer.calls)
+        )
+        self._open = tuple(call.id for call in calls)
+        self._messages.append(
+            Message("assistant", answer.text, tool_calls=calls, native=answer.native)
+        )
+
+    def add_results(self, outcomes: dict[int, ToolFinished]) -> None:
+        """The results of the last answer's calls, by call index; a missing one is said so."""
+        for index, call_id in enumerate(self._open):
+            outcome = outcomes.get(index)
+            self._messages.append(
+                Message(
+                    "tool",
+                    NO_RESULT if outcome is None else outcome.content,
+                    tool_call_id=call_id,
+                    is_error=outcome is None or outcome.outcome != "ok",
+                )
+            )
+        self._open = ()
+
+    def _unique(self, label: str, turn: int, index: int) -> str:
+        """`label` where it is usable and new in this transcript, else one made from the place."""
+        unique = _BAD_NAME.sub("_", label)[:MAX_KEY_CHARACTERS]
+        if not unique or unique in self._ids:
+            unique = f"call_{turn}_{index}"
+        while unique in self._ids:
+            unique += "_"
+        self._ids.add(unique)
+        return unique
+
+
+def _name(call: CallRecord) -> str:
+    return _BAD_NAME.sub("_", call.name)[:MAX_KEY_CHARACTERS] or "unnamed"
+
+
+def _arguments(call: CallRecord) -> JSONObject | str:
+    arguments = parse_arguments(call.arguments)
+    if arguments is None:
+        return call.arguments
+    if any(len(key) > MAX_KEY_CHARACTERS or _BAD_KEY.search(key) for key in arguments):
+        return {}
+    return arguments
