@@ -219,7 +219,7 @@ class ThreadHeartbeat:
     ) -> None:
         self._clock: ClockPort = clock or SystemClock()
         self._interval_seconds = interval_seconds
-        self._wait = wait or threading.Event().wait
+        self._wait = wait
         self._start = start or _start_thread
         self._numbers = itertools.count(1)
         self._location: str | None = None
@@ -295,9 +295,11 @@ class ThreadHeartbeat:
                 watched.tenure.take(renewal, sent_at=sent_at)
 
     def _live(self) -> None:
+        # An event of this thread's own: a fork may happen while the thread holds its inner lock.
+        wait = self._wait or threading.Event().wait
         idle_rounds, rest_seconds = 0, self._interval_seconds
         while True:
-            self._wait(rest_seconds)
+            wait(rest_seconds)
             began = self._clock.elapsed()
             self.tick()
             rest_seconds = max(0.0, began + self._interval_seconds - self._clock.elapsed())
