@@ -148,5 +148,7 @@ def _send_endless_line(
 
 def _hold(seconds: float, ticket: threading.Event, gone: Callable[[], bool]) -> None:
     for _ in range(math.ceil(seconds / _TICK_SECONDS)):
-        if ticket.wait(min(_TICK_SECONDS, seconds)) or gone():
+        if ticket.wait(min(_TICK_SECONDS, seconds)):
             return
+        if gone():
+            raise ConnectionAbortedError("the client did not wait")

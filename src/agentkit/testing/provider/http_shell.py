@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -103,8 +104,14 @@ class _Handler(BaseHTTPRequestHandler):
         outcome = self.server.service.handle(api, self.path, headers, raw)
         name = "request-id" if api == "anthropic" else "x-request-id"
         self._request_id = (name, request_id(outcome.call))
-        if deliver(self, outcome.reply, outcome.fault, ticket) and outcome.call.bought:
-            self.server.service.ledger.sent(outcome.call)
+        ledger, whole = self.server.service.ledger, False
+        try:
+            whole = deliver(self, outcome.reply, outcome.fault, ticket)
+        finally:
+            if whole and outcome.call.bought:
+                ledger.sent(outcome.call)
+            else:
+                ledger.update(replace(outcome.call, ended=True))
 
     def _unknown_path(self) -> None:
         message = f"Invalid URL ({self.command} {urlsplit(self.path).path})"

@@ -29,6 +29,7 @@ class Call:
         status: the HTTP status that was sent; 0 while the request is open, or if none was sent.
         bought: the script was asked and its answer counted as sold, sent or not.
         answered: the whole answer was handed to the connection.
+        ended: the provider has done with the request, one way or the other.
         refusal: the broken rule, if the request was refused.
         fault: the kind of fault that struck, if one did.
     """
@@ -42,6 +43,7 @@ class Call:
     status: int = 0
     bought: bool = False
     answered: bool = False
+    ended: bool = False
     refusal: Refusal | None = None
     fault: str | None = None
 
@@ -63,6 +65,7 @@ class Call:
             "status": self.status,
             "bought": self.bought,
             "answered": self.answered,
+            "ended": self.ended,
             "refusal": None
             if refusal is None
             else {"rule": refusal.rule, "message": refusal.message, "status": refusal.status},
@@ -113,7 +116,7 @@ class Ledger:
     def sent(self, call: Call) -> Call:
         """Count a bought answer as fully handed over."""
         self._write("sent", call)
-        return self.update(replace(call, answered=True))
+        return self.update(replace(call, answered=True, ended=True))
 
     def wait_until(
         self, condition: Callable[[list[Call]], bool], *, timeout_seconds: float

@@ -101,8 +101,8 @@ class StrictProvider:
     def calls(self) -> list[Call]:
         """All requests so far, in order of arrival.
 
-        A record is complete before its response begins, but for `answered`, which follows the last
-        byte: wait for it with `wait_until`.
+        A record is complete before its response begins, but for `answered` and `ended`, which
+        follow the last byte: `settle` waits for them.
         """
         return self._service.ledger.calls
 
@@ -123,6 +123,12 @@ class StrictProvider:
         A request that a fault will stall counts: `release` called after this ends its stall.
         """
         return self._service.ledger.wait_for_calls(count, timeout_seconds=timeout_seconds)
+
+    def settle(self, *, timeout_seconds: float = 10.0) -> bool:
+        """Wait until the provider has done with every request so far; return whether it has."""
+        return self.wait_until(
+            lambda calls: all(call.ended for call in calls), timeout_seconds=timeout_seconds
+        )
 
     def fail_next(self, *faults: Fault) -> None:
         """Let each fault strike once, in this order, each the first request it is meant for."""

@@ -181,16 +181,18 @@ def _is_thinking(block: Body) -> bool:
 def _places(blocks: Sequence[Body], prefix: bytes) -> Iterator[tuple[int, _Place | None]]:
     """Yield each block's index, and for a thinking block the place its seal binds."""
     kinds = [text(block.get("type")) for block in blocks]
-    # Text may be dropped when it is empty and ids may be relabelled when they repeat; which blocks
-    # there are otherwise, and in which order, may not change.
+    # A client must drop blank text, which the service writes and does not take back, and relabel
+    # ids that repeat; which blocks there are otherwise, and in which order, may not change.
     shape = hashlib.sha256(canonical([kind for kind in kinds if kind != "text"])).digest()
     ordinal = 0
+    first = True
     for index, kind in enumerate(kinds):
-        if kind not in THINKING_TYPES:
-            yield index, None
+        if kind in THINKING_TYPES:
+            yield index, _Place(prefix, ordinal, first, shape[:_SHAPE_BYTES])
+            ordinal += 1
             continue
-        yield index, _Place(prefix, ordinal, index == 0, shape[:_SHAPE_BYTES])
-        ordinal += 1
+        yield index, None
+        first = first and kind == "text" and not text(blocks[index].get("text")).strip()
 
 
 def _seal(place: _Place, kind: str, content: str) -> str:
