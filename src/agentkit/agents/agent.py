@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import uuid
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TypeVar
 
 from agentkit.agents.background import run_in_background
 from agentkit.agents.claim import claim
@@ -23,7 +20,7 @@ from agentkit.agents.spec import AgentSpec, make_spec
 from agentkit.agents.stream import RunStream
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.types import Decision
-from agentkit.core.runtime import RunContext
+from agentkit.core.runtime import RunContext, SystemChance
 from agentkit.state.journal.drives import DriveRecord
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load_known
@@ -36,7 +33,8 @@ __all__ = ["Agent", "DefinitionChangedWarning"]
 
 class DefinitionChangedWarning(UserWarning):
     """Prompt, tools or model differ from what the run was started with; the recorded ones are
-    sent."""
+    sent.
+    """
 
 
 class Agent:
@@ -60,9 +58,6 @@ class Agent:
         *,
         cognition: Cognition | None = None,
     ) -> None:
-        if not isinstance(prompt, str):
-            message = f"agent {name!r}: the prompt must be a string, not {type(prompt).__name__}"
-            raise InvalidSpec(message)
         self.name = name
         self.model = model
         self.prompt = prompt
@@ -101,7 +96,7 @@ class Agent:
             LeaseLost: another worker took the run over while this one was at it.
             StoreError: the store failed; the run is resumable.
         """
-        setting = settle(self.model, ctx, run_id=run_id or uuid.uuid4().hex, store=store)
+        setting = settle(self.model, ctx, run_id=run_id or SystemChance().token(), store=store)
         stream = self._stream(setting, _checked_task(task), wait_seconds, deltas=False)
         return await _result_of(setting, stream)
 
@@ -171,7 +166,7 @@ class Agent:
             setting.port,
             run_id,
             lambda newest: check_decisions(newest, decisions),
-            note_id=f"decision-{uuid.uuid4().hex}",
+            note_id=f"decision-{setting.context.services.chance.token()}",
             lane=self._spec().lane,
             clock=setting.context.services.clock,
         )
@@ -233,7 +228,6 @@ class Agent:
                 invoker=setting.invoker,
                 threads=setting.context.services.threads or default_threads(),
                 stream=deltas,
-                jitter=random.random,
             )
             news.call = drive.news
             async with aclosing(drive.events()) as events:

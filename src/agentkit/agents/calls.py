@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from agentkit.agents.registry import Checked
 from agentkit.core.contracts import entries as e
@@ -20,7 +21,8 @@ CLOSE_SECONDS = 10.0
 """How long a drive that ends waits for cancelled tools to let go."""
 
 
-class Done(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Done:
     """A call ended. `error` is what must stop the drive instead of becoming an outcome."""
 
     index: int
@@ -28,14 +30,16 @@ class Done(NamedTuple):
     error: BaseException | None = None
 
 
-class Told(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Told:
     """A tool reported progress."""
 
     index: int
     text: str
 
 
-class News(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class News:
     """The heartbeat heard of a moved head or a lost lease."""
 
 
@@ -86,7 +90,7 @@ class CallRunner:
             raise AssertionError(message)
         context = self._context(call, started, tool)
         self._tasks[call.index] = self._loop.create_task(
-            self._run(turn, call.index, started.attempt, tool, arguments, context)
+            self._run(turn, call.index, tool=tool, arguments=arguments, context=context)
         )
 
     async def next(self) -> list[Item]:
@@ -142,7 +146,7 @@ class CallRunner:
         self,
         turn: int,
         index: int,
-        attempt: int,
+        *,
         tool: Tool,
         arguments: dict[str, object],
         context: ToolContext,
@@ -153,8 +157,11 @@ class CallRunner:
             # The drive is closing: whether the tool took effect is not known, so no outcome.
             self._tasks.pop(index, None)
             raise
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - raised again by the drive
             self.tell(Done(index, None, exc))
             return
         outcome: e.Outcome = "retrying" if result.retry else result.outcome
-        self.tell(Done(index, e.ToolFinished(turn, index, outcome, result.content, attempt)))
+        content = result.content
+        self.tell(
+            Done(index, e.ToolFinished(turn, index, outcome, content, context.attempt))
+        )

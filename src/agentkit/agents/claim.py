@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,8 +52,14 @@ async def claim(
     """Take run `context.correlation_id` to work on it; its state alone where nothing is to do.
 
     Args:
+        port: the store, looking at the run's scope.
+        context: which run.
+        spec: the agent's definition, recorded where the run is new.
         task: the task of a run to start or continue; `None` to resume whatever is there.
+        owner: names this drive in the lease.
         wait_seconds: how long to wait for a lease that somebody holds.
+        heartbeat: keeps the lease.
+        on_news: called by the heartbeat, see `Tenure`.
 
     Raises:
         RunNotFound: to resume, but there is no such run.
@@ -145,7 +150,7 @@ def _opening(
             system=spec.system,
             tools=spec.tools,
             fingerprint=spec.fingerprint,
-            nonce=secrets.token_hex(8),
+            nonce=context.services.chance.token()[:16],
             scope=context.scope.key,
             identity=context.identity,
         ),
@@ -157,7 +162,8 @@ async def _acquire(
     port: JournalPort, run_id: str, owner: str, wait_seconds: float, clock: ClockPort
 ) -> Lease:
     """Take the lease: at once over a holder that is proved dead, else when it lapses, waiting at
-    most `wait_seconds`."""
+    most `wait_seconds`.
+    """
     until = clock.elapsed() + wait_seconds
     supersede: int | None = None
     while True:

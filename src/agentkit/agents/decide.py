@@ -84,7 +84,7 @@ def decide(
         ]
         if ready:
             return Dispatch(turn, ready)
-        bodies = plan_turn(state, lane, turn, policies, epoch=epoch)
+        bodies = plan_turn(state, turn, policies, lane=lane, epoch=epoch)
         return Record(bodies) if bodies else Leave()
     if lane.turn is not None and not lane.turn.calls:
         closing = ending(lane.turn.answer)

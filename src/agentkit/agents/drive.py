@@ -56,7 +56,6 @@ class Drive:
         invoker: the model.
         threads: where synchronous tools run.
         stream: whether text deltas are wanted.
-        jitter: a number in [0, 1) for each retry.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class Drive:
         invoker: Invoker,
         threads: ToolThreads,
         stream: bool,
-        jitter: Callable[[], float],
     ) -> None:
         self._journal, self._tenure, lease = claimed
         self._epoch = lease.epoch
@@ -78,7 +76,7 @@ class Drive:
         self._invoker = invoker
         self._clock = context.services.clock
         self._stream = stream
-        self._jitter = jitter
+        self._chance = context.services.chance
         self._checked: tuple[int, list[Checked]] = (0, [])
         self._asking: Ask | None = None
         self._dispatched: set[int] = set()
@@ -256,7 +254,7 @@ class Drive:
         if end is not None:
             return [answered, end]
         turn = TurnState(answered)
-        planned = plan_turn(state, lane, turn, self._policies_of(), epoch=self._epoch)
+        planned = plan_turn(state, turn, self._policies_of(), lane=lane, epoch=self._epoch)
         return [answered, *planned] if answered.calls else [answered]
 
     def _failure(self, ask: Ask, error: ModelError) -> list[e.Body]:
@@ -267,7 +265,7 @@ class Drive:
             retry_after_seconds=error.retry_after_seconds,
             should_retry=error.should_retry,
             policy=self._invoker.retry,
-            jitter=self._jitter(),
+            jitter=self._chance.fraction(),
         )
         failed = e.ModelFailed(
             turn=ask.turn,
@@ -300,16 +298,19 @@ class Drive:
             for item in items:
                 if isinstance(item, Told):
                     yield AgentEvent("progress", item.text, call=self._shown(item.index))
-            outcomes = self._outcomes(items)
-            if not outcomes:
-                continue
-            events = await self._record(lambda state: self._after_outcomes(state, outcomes))
-            calls = self.state.lane(self._spec.lane).turn
-            if calls is not None:
-                events = [*events, *self._results(calls)]
-                self._start(turn, [index for index in outcomes if calls.calls[index].outcome is None])
-            for event in events:
+            for event in await self._take(turn, self._outcomes(items)):
                 yield event
+
+    async def _take(self, turn: int, outcomes: dict[int, e.ToolFinished]) -> list[AgentEvent]:
+        """Record outcomes that came together; calls that get another attempt start it."""
+        if not outcomes:
+            return []
+        events = await self._record(lambda state: self._after_outcomes(state, outcomes))
+        current = self.state.lane(self._spec.lane).turn
+        if current is None:
+            return events
+        self._start(turn, [index for index in outcomes if current.calls[index].outcome is None])
+        return [*events, *self._results(current)]
 
     def _start(self, turn: int, indexes: Sequence[int]) -> None:
         """Dispatch; after this an intent of these calls is in doubt until its outcome comes."""
@@ -346,9 +347,9 @@ class Drive:
             return ()
         planned = plan_turn(
             state,
-            lane,
             turn,
             self._policies_of(),
+            lane=lane,
             epoch=self._epoch,
             outcomes=outcomes,
             in_flight=self._runner.in_flight,
@@ -406,9 +407,7 @@ class Drive:
         except (StoreError, LeaseLost) as error:
             _log.warning("run %r: lease not released, it will lapse: %s", self.state.run_id, error)
 
-    def _last_words(
-        self, state: RunState, outcomes: Sequence[e.ToolFinished]
-    ) -> Sequence[e.Body]:
+    def _last_words(self, state: RunState, outcomes: Sequence[e.ToolFinished]) -> Sequence[e.Body]:
         bodies: list[e.Body] = list(outcomes)
         turn = open_turn(state, self._spec)
         for call in turn.calls if turn is not None else ():

@@ -47,7 +47,9 @@ class ToolRegistry:
     def check(self, record: CallRecord) -> Checked:
         """Find the tool and bind the arguments; nothing is guessed."""
         arguments = parse_arguments(record.arguments)
-        call = ToolCall(record.id, record.name, record.arguments if arguments is None else arguments)
+        call = ToolCall(
+            record.id, record.name, record.arguments if arguments is None else arguments
+        )
         tool = self._tools.get(record.name)
         if tool is None:
             known = ", ".join(sorted(self._tools)) or "none"

@@ -26,7 +26,7 @@ id and are never replayed."""
 
 
 class Suspended(msgspec.Struct, frozen=True):
-    """Why a run waits, and what it needs to go on: `agent.resume(run_id, {question.id: …}, ctx)`."""
+    """What a run waits for; `agent.resume(run_id, {question.id: …}, ctx)` answers."""
 
     run_id: str
     questions: tuple[Question, ...]

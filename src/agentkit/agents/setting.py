@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 
-from agentkit.core.contracts.ports import CheckpointPort, JournalPort
 from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.ports import CheckpointPort, JournalPort
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore

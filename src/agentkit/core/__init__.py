@@ -1,3 +1,3 @@
-"""What every layer stands on: contracts, the runtime's values, and doubles that need contracts alone."""
+"""What every layer stands on: contracts, the runtime's values, doubles that need no more."""
 
 __all__: list[str] = []

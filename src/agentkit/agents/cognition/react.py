@@ -43,7 +43,8 @@ class ReActCognition:
     def __init__(
         self, tools: Sequence[Tool] = (), *, max_iterations: int = DEFAULT_MAX_ITERATIONS
     ) -> None:
-        for candidate in tools:
+        candidates: Sequence[object] = tools
+        for candidate in candidates:
             if not isinstance(candidate, Tool):
                 message = f"{candidate!r} is not a tool; decorate it with @tool(side_effecting=…)"
                 raise InvalidSpec(message)

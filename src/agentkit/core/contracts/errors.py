@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agentkit.core.contracts.model import FailureKind
     from agentkit.core.contracts.types import Question, Usage
 
 __all__ = [
@@ -92,9 +93,7 @@ class RunIdReused(RunError):
 class RunInUse(RunError):
     """Another worker holds the run. Attributes: `owner`, `expires_in_seconds`."""
 
-    def __init__(
-        self, message: str, *, run_id: str, owner: str, expires_in_seconds: float
-    ) -> None:
+    def __init__(self, message: str, *, run_id: str, owner: str, expires_in_seconds: float) -> None:
         super().__init__(message, run_id=run_id)
         self.owner = owner
         self.expires_in_seconds = expires_in_seconds
@@ -197,7 +196,7 @@ class ModelError(AgentkitError):
         self,
         message: str,
         *,
-        kind: str,
+        kind: FailureKind,
         status: int | None = None,
         retry_after_seconds: float | None = None,
         may_be_paid: bool = False,

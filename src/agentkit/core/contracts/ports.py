@@ -10,6 +10,7 @@ import msgspec
 from agentkit.core.contracts.types import JSON, Scope, Usage
 
 __all__ = [
+    "ChancePort",
     "Checkpoint",
     "CheckpointPort",
     "CheckpointStatus",
@@ -207,7 +208,8 @@ class JournalPort(CheckpointPort, Protocol):
     @property
     def location(self) -> str:
         """A stable name of the place where the data is, password-free: equal for two objects on
-        the same data, different otherwise."""
+        the same data, different otherwise.
+        """
         ...
 
     def scoped(self, scope: Scope) -> JournalPort:
@@ -291,7 +293,8 @@ class JournalPort(CheckpointPort, Protocol):
         cursor: str = "",
     ) -> tuple[list[RunSummary], str]:
         """Runs of this scope with at least one entry, newest start first (then by run id), and
-        the cursor of the next page (empty when there is none)."""
+        the cursor of the next page (empty when there is none).
+        """
         ...
 
     async def delete_run(self, run: str) -> bool:
@@ -322,6 +325,18 @@ class ClockPort(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds` of elapsed time."""
+        ...
+
+
+class ChancePort(Protocol):
+    """Random numbers, so that a simulator can replay them."""
+
+    def token(self) -> str:
+        """32 hex digits that nobody can guess and no two calls share."""
+        ...
+
+    def fraction(self) -> float:
+        """A number in [0, 1); for spreading, not for secrets."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -9,9 +10,7 @@ import msgspec
 from agentkit.core.contracts.errors import InvalidId
 
 if TYPE_CHECKING:
-    JSON: TypeAlias = (
-        "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
-    )
+    JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 else:
     # msgspec reads annotations at run time and has no recursive alias; it checks JSON as `Any`.
     JSON = Any
@@ -33,6 +32,8 @@ __all__ = [
     "ToolDefinition",
     "Usage",
 ]
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 StopReason: TypeAlias = Literal[
     "completed",
@@ -66,7 +67,7 @@ class Scope(msgspec.Struct, frozen=True):
         """One string that is equal exactly when the scopes are equal; empty for `Scope()`."""
         parts = []
         for part in (self.tenant, self.user):
-            if not _is_plain(part):
+            if _UNPRINTABLE.search(part):
                 message = f"scope part {part!r} holds control characters or lone surrogates"
                 raise InvalidId(message)
             parts.append(part.replace("%", "%25").replace("/", "%2F"))
@@ -208,7 +209,3 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     value: JSON = None
     actor: str = ""
     reason: str = ""
-
-
-def _is_plain(text: str) -> bool:
-    return not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) <= 0xDFFF for c in text)

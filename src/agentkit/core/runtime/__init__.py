@@ -1,5 +1,6 @@
 """What a run is given to work with: a model, a store, a clock; and the identity of the run."""
 
+from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.core.runtime.context import CheckpointerPort, RunContext, Services
 from agentkit.core.runtime.invoker import MODEL_SECONDS, Invoker
@@ -12,5 +13,6 @@ __all__ = [
     "RetryPolicy",
     "RunContext",
     "Services",
+    "SystemChance",
     "SystemClock",
 ]

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentkit.core.contracts.ports import CheckpointPort, ClockPort, ToolThreads
+from agentkit.core.contracts.ports import ChancePort, CheckpointPort, ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
+from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.core.runtime.invoker import Invoker
 
@@ -34,12 +35,14 @@ class Services:
         checkpointer: where runs are kept; `None`: a private store in memory that dies with the
             process (a side-effecting tool then warns once).
         clock: time and sleep.
+        chance: random numbers.
         threads: where synchronous tools run; `None`: 64 daemon threads of the process.
     """
 
     invoker: Invoker | None = None
     checkpointer: CheckpointerPort | None = None
     clock: ClockPort = field(default_factory=SystemClock)
+    chance: ChancePort = field(default_factory=SystemChance)
     threads: ToolThreads | None = None
     _private: dict[str, CheckpointerPort] = field(
         default_factory=dict, init=False, repr=False, compare=False

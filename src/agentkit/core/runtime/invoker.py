@@ -59,7 +59,8 @@ async def _before(
     deadline: float, items: AsyncIterator[TextDelta | ModelReply], seconds: float
 ) -> AsyncIterator[TextDelta | ModelReply]:
     """The items that arrive before `deadline`. The timer runs only while an item is awaited, never
-    across a yield, where the consumer's own code runs."""
+    across a yield, where the consumer's own code runs.
+    """
     while True:
         try:
             async with asyncio.timeout_at(deadline):

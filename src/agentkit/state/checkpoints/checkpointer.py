@@ -30,7 +30,12 @@ class Checkpointer:
         return self._port
 
     async def snapshot(
-        self, run_id: str, state: JSON, *, status: str = CheckpointStatus.RUNNING, iteration: int = 0
+        self,
+        run_id: str,
+        state: JSON,
+        *,
+        status: str = CheckpointStatus.RUNNING,
+        iteration: int = 0,
     ) -> Checkpoint:
         """Save `state` as the next version of the slot and return the checkpoint.
 

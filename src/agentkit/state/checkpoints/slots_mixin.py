@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 
 from agentkit.core.contracts import entries as e
@@ -12,6 +10,7 @@ from agentkit.core.contracts.ports import Checkpoint, CheckpointStatus, JournalP
 from agentkit.core.contracts.slots import check_id, parse, slot_of
 from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
+from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.journal.fold import LaneState, RunState, SavedVersion
 from agentkit.state.journal.journal import append_note, load
@@ -48,7 +47,7 @@ class SlotMethods:
                 raise VersionTaken(message, run_id=run)
             return [body]
 
-        note_id = f"checkpoint-{uuid.uuid4().hex}"
+        note_id = f"checkpoint-{SystemChance().token()}"
         await append_note(self, run, build, note_id=note_id, lane=lane, clock=SystemClock())
 
     async def latest(self: JournalPort, slot: str) -> Checkpoint | None:
@@ -144,7 +143,11 @@ def _loop_state(state: RunState, lane: LaneState) -> JSON:
         {
             "role": message.role,
             "content": message.content,
-            **({"tool_calls": list(msgspec.to_builtins(message.tool_calls))} if message.tool_calls else {}),
+            **(
+                {"tool_calls": list(msgspec.to_builtins(message.tool_calls))}
+                if message.tool_calls
+                else {}
+            ),
             **({"tool_call_id": message.tool_call_id} if message.tool_call_id else {}),
         }
         for message in lane.transcript.view()

@@ -90,6 +90,15 @@ class TurnState:
         """Whether every call has its result."""
         return all(call.settled for call in self.calls)
 
+    @property
+    def results(self) -> dict[int, e.ToolFinished]:
+        """Outcomes that the model is given, by call index."""
+        return {
+            call.index: call.outcome
+            for call in self.calls
+            if call.outcome is not None and call.settled
+        }
+
 
 class SavedVersion(NamedTuple):
     """A boundary: checkpoint `version` is the fold of the entries up to `seq`."""
@@ -162,8 +171,8 @@ class RunState:
         self.decided: dict[str, e.Decided] = {}
         self.parked: e.Parked | None = None
         self.end: e.Finished | e.Failed | e.Cancelled | None = None
-        self._main = ""
-        self._detail: bytes | None = None
+        self.main_lane = ""
+        self.head_detail: bytes | None = None
 
     def apply(self, entry: e.Entry, check: bytes) -> None:
         """Take in the next entry, whose checksum is `check`."""
@@ -183,7 +192,7 @@ class RunState:
     @property
     def main(self) -> LaneState:
         """The lane of the agent that the run was started for."""
-        return self.lane(self._main)
+        return self.lane(self.main_lane)
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -220,8 +229,8 @@ class RunState:
     def summary(self) -> Summary:
         """The head's columns for this state."""
         status = self.status
-        detail = self._detail or _encode(self.detail(status))
-        self._detail = detail if status == "running" else None
+        detail = self.head_detail or _encode(self.detail(status))
+        self.head_detail = detail if status == "running" else None
         return Summary(
             status=status,
             agent=self.started.agent if self.started is not None else "",
@@ -258,8 +267,8 @@ _END_STATUS: dict[type, RunStatus] = {
 def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
     state.started = body
     state.started_at = entry.at
-    state._main = agent_lane(body.agent)
-    state._detail = None
+    state.main_lane = agent_lane(body.agent)
+    state.head_detail = None
     state.main.transcript.add_user(body.task)
 
 
@@ -275,6 +284,10 @@ def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
 
 def _model_answered(state: RunState, entry: e.Entry, body: e.ModelAnswered) -> None:
     lane = state.lane(entry.lane)
+    before = lane.turn
+    if before is not None and not before.settled:
+        lane.transcript.repairs.append(f"entry {entry.seq}: calls before it had no result")
+        lane.transcript.add_results(before.results)
     lane.turns = body.turn
     lane.failures.clear()
     lane.turn = TurnState(body)
@@ -322,7 +335,8 @@ def _question_asked(state: RunState, entry: e.Entry, body: e.QuestionAsked) -> N
 def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> None:
     lane = state.lane(entry.lane)
     call = _call(lane, body.turn, body.index)
-    if call is None or call.settled:
+    turn = lane.turn
+    if call is None or turn is None or call.settled:
         lane.transcript.repairs.append(f"entry {entry.seq}: a result without a call was ignored")
         return
     call.outcome = body
@@ -332,11 +346,8 @@ def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> Non
     state.recoveries = 0
     call.question = call.decision = None
     lane.suspended = False
-    turn = lane.turn
-    if turn is not None and call.settled and turn.settled:
-        lane.transcript.add_results(
-            {call.index: call.outcome for call in turn.calls if call.outcome is not None}
-        )
+    if turn.settled:
+        lane.transcript.add_results(turn.results)
 
 
 def _step_completed(state: RunState, entry: e.Entry, body: e.StepCompleted) -> None:
@@ -374,13 +385,13 @@ def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
 
 def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
     state.parked = body
-    state._detail = None
+    state.head_detail = None
 
 
 def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
     state.parked = None
     state.recoveries = 0
-    state._detail = None
+    state.head_detail = None
     for lane in state.lanes.values():
         lane.failures.clear()
 

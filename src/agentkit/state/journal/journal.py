@@ -136,7 +136,8 @@ class Journal:
         self, bodies: Sequence[Body], lane: str, note_id: str, *, release: bool
     ) -> list[Entry]:
         """The fold takes the entries in first, because the head's summary is made from it. Until
-        the store has confirmed them they are `_unsettled` and the next commit sends them first."""
+        the store has confirmed them they are `_unsettled` and the next commit sends them first.
+        """
         state = self.state
         after = state.seq
         epoch = self._lease.epoch if self._lease is not None else state.epoch
@@ -165,7 +166,8 @@ class Journal:
 
     async def _send(self, rows: Sequence[Row], after: int, *, release: bool) -> Head:
         """Send until the store has answered. Cancelled or failed in between, the very same rows
-        are sent again: the store answers by comparing them with what it holds."""
+        are sent again: the store answers by comparing them with what it holds.
+        """
         cancelled: asyncio.CancelledError | None = None
         delays = iter(APPEND_RETRY_SECONDS)
         while True:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import slot_of
@@ -26,6 +26,11 @@ TRUNCATED = (
 )
 DUPLICATE = "This call repeats an earlier one of the same turn; it ran once, see the result there."
 ATTEMPTS_SPENT = "This call was interrupted {attempts} times and has no attempts left; no result."
+IN_DOUBT = (
+    "{tool} was started (attempt {attempt}) and its worker ended before the outcome was recorded, "
+    "or it could not tell, so it may or may not have taken effect. Look at the outside system, "
+    "then answer: done (with what it returned), failed, run_again or skip."
+)
 SKIPPED = "A person decided not to run this call again. Whether it took effect is not known."
 
 
@@ -54,33 +59,44 @@ class _Waits:
 
 _WAITS = _Waits()
 
+_Move: TypeAlias = e.ToolStarted | e.QuestionAsked | e.ToolFinished | _Waits | None
+
 
 def plan_turn(
     state: RunState,
-    lane: LaneState,
     turn: TurnState,
     policies: Sequence[CallPolicy],
     *,
+    lane: LaneState,
     epoch: int,
     outcomes: Mapping[int, e.ToolFinished] | None = None,
     in_flight: Collection[int] = (),
 ) -> list[e.Body]:
-    """The entries that the calls of `turn` need next, beside `outcomes` that are about to be
-    recorded and calls that are `in_flight`. When no call acts after them, the step's boundary
-    comes last."""
+    """The entries that the calls of a turn need next.
+
+    When no call acts after them, the step's boundary comes last.
+
+    Args:
+        state: of the run.
+        turn: whose calls; the lane's newest, or an answer that is about to be recorded.
+        policies: of its calls, in order.
+        lane: the turn's lane.
+        epoch: of the lease that acts.
+        outcomes: about to be recorded beside what is returned, by call index.
+        in_flight: calls that run now.
+    """
     outcomes = outcomes or {}
+    planner = _Planner(state, lane, turn, epoch)
     bodies: list[e.Body] = []
     acting, waiting = bool(in_flight), False
     for call in turn.calls:
         if call.index in in_flight:
             continue
         outcome = outcomes.get(call.index, call.outcome)
-        move = _next(state, lane, turn, call, policies[call.index], outcome, epoch)
-        if isinstance(move, e.ToolStarted):
-            acting = True
-        elif isinstance(move, e.QuestionAsked | _Waits):
+        move = planner.next(call, policies[call.index], outcome)
+        if isinstance(move, e.QuestionAsked | _Waits):
             waiting = True
-        elif outcome is None and move is None:
+        elif isinstance(move, e.ToolStarted) or (move is None and outcome is None):
             acting = True
         if move is not None and not isinstance(move, _Waits):
             bodies.append(move)
@@ -91,115 +107,87 @@ def plan_turn(
     return bodies
 
 
-def _next(
-    state: RunState,
-    lane: LaneState,
-    turn: TurnState,
-    call: CallState,
-    policy: CallPolicy,
-    outcome: e.ToolFinished | None,
-    epoch: int,
-) -> e.ToolStarted | e.QuestionAsked | e.ToolFinished | _Waits | None:
-    """The next fact of one call; `None` when it is settled, or recorded and not yet dispatched."""
-    number = turn.answer.turn
-    if outcome is not None and outcome.outcome not in OPEN_OUTCOMES:
+class _Planner(NamedTuple):
+    """The rules for one call, where it stands."""
+
+    state: RunState
+    lane: LaneState
+    turn: TurnState
+    epoch: int
+
+    def next(self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished | None) -> _Move:
+        """The next fact of one call; `None` when it is settled, or recorded and not dispatched."""
+        if outcome is not None and outcome.outcome not in OPEN_OUTCOMES:
+            return None
+        if call.question is not None:
+            return _WAITS if call.decision is None else self._apply(call, call.decision)
+        if outcome is not None and outcome.outcome == "retrying":
+            return self._start(call, policy, attempt=call.attempt + 1)
+        if outcome is not None and outcome.outcome == "not_started":
+            return self._start(call, policy, attempt=max(call.attempt, 1))
+        if call.started is None:
+            return self._refusal(call, policy) or self._start(call, policy, attempt=1)
+        if outcome is None and call.started_epoch == self.epoch:
+            return None
+        return self._recover(call, policy)
+
+    def _refusal(self, call: CallState, policy: CallPolicy) -> e.ToolFinished | None:
+        """The outcome of a call that must not be run, if it is one."""
+        record = call.record
+        if self.turn.answer.stop == "length":
+            return self._finish(call, "error", TRUNCATED)
+        if policy.problem:
+            return self._finish(call, "error", policy.problem)
+        if record.id and any(one.record == record for one in self.turn.calls[: call.index]):
+            return self._finish(call, "duplicate", DUPLICATE)
         return None
-    if call.question is not None:
-        return _WAITS if call.decision is None else _apply_decision(state, lane, call, number)
-    if outcome is not None and outcome.outcome == "retrying":
-        return _start(state, lane, call, number, policy, attempt=call.attempt + 1)
-    if outcome is not None and outcome.outcome == "not_started":
-        return _start(state, lane, call, number, policy, attempt=max(call.attempt, 1))
-    if call.started is None:
-        refusal = _refusal(turn, call, policy)
-        if refusal is not None:
-            return refusal
-        return _start(state, lane, call, number, policy, attempt=1)
-    if outcome is None and call.started_epoch == epoch:
-        return None
-    return _recover(state, lane, call, number, policy)
 
-
-def _refusal(turn: TurnState, call: CallState, policy: CallPolicy) -> e.ToolFinished | None:
-    """The outcome of a call that must not be run, if it is one."""
-    number = turn.answer.turn
-    if turn.answer.stop == "length":
-        return e.ToolFinished(number, call.index, "error", TRUNCATED, 0)
-    if policy.problem:
-        return e.ToolFinished(number, call.index, "error", policy.problem, 0)
-    record = call.record
-    if record.id and any(
-        earlier.record == record for earlier in turn.calls[: call.index]
-    ):
-        return e.ToolFinished(number, call.index, "duplicate", DUPLICATE, 0)
-    return None
-
-
-def _recover(
-    state: RunState, lane: LaneState, call: CallState, turn: int, policy: CallPolicy
-) -> e.ToolStarted | e.QuestionAsked | e.ToolFinished:
-    """The in-doubt table."""
-    spent = policy.max_attempts is not None and call.attempt >= policy.max_attempts
-    automatic = not policy.problem and (not policy.side_effecting or policy.idempotent)
-    if automatic and not spent:
-        return _start(state, lane, call, turn, policy, attempt=call.attempt + 1)
-    if automatic and not policy.side_effecting:
-        text = ATTEMPTS_SPENT.format(attempts=call.attempt)
-        return e.ToolFinished(turn, call.index, "error", text, call.attempt)
-    record = call.record
-    return e.QuestionAsked(
-        turn=turn,
-        index=call.index,
-        kind="in_doubt",
-        tool=record.name,
-        arguments=canonical(record.arguments),
-        digest=digest(record.name, record.arguments),
-        answers=IN_DOUBT_ANSWERS,
-        prompt=(
-            f"{record.name} was started (attempt {call.attempt}) and its worker ended before the "
-            "outcome was recorded, so it may or may not have taken effect. Look at the outside "
-            "system, then answer: done (with what it returned), failed, run_again or skip."
-        ),
-    )
-
-
-def _apply_decision(
-    state: RunState, lane: LaneState, call: CallState, turn: int
-) -> e.ToolStarted | e.ToolFinished:
-    """What a human's decision about an in-doubt call means."""
-    decision = call.decision
-    if decision is None or call.started is None:
-        message = f"run {state.run_id!r}: call {call.index} of turn {turn} has nothing to apply"
-        raise AssertionError(message)
-    by = decision.actor or "human"
-    if decision.answer == "run_again":
-        return e.ToolStarted(
-            turn, call.index, call.record.name, call.started.digest, call.started.key,
-            call.attempt + 1,
+    def _recover(self, call: CallState, policy: CallPolicy) -> _Move:
+        """The in-doubt table."""
+        spent = policy.max_attempts is not None and call.attempt >= policy.max_attempts
+        automatic = not policy.problem and (not policy.side_effecting or policy.idempotent)
+        if automatic and not spent:
+            return self._start(call, policy, attempt=call.attempt + 1)
+        if automatic and not policy.side_effecting:
+            return self._finish(call, "error", ATTEMPTS_SPENT.format(attempts=call.attempt))
+        record = call.record
+        return e.QuestionAsked(
+            turn=self.turn.answer.turn,
+            index=call.index,
+            kind="in_doubt",
+            tool=record.name,
+            arguments=canonical(record.arguments),
+            digest=digest(record.name, record.arguments),
+            answers=IN_DOUBT_ANSWERS,
+            prompt=IN_DOUBT.format(tool=record.name, attempt=call.attempt),
         )
-    if decision.answer == "skip":
-        text = f"{SKIPPED} {decision.reason}".strip()
-        return e.ToolFinished(turn, call.index, "skipped", text, call.attempt, by)
-    value = to_text(decode_value(decision.value))
-    outcome: e.Outcome = "ok" if decision.answer == "done" else "error"
-    return e.ToolFinished(turn, call.index, outcome, value, call.attempt, by)
 
+    def _apply(self, call: CallState, decision: e.Decided) -> _Move:
+        """What a human's decision about an in-doubt call means."""
+        by = decision.actor or "human"
+        if decision.answer == "run_again":
+            return self._start(call, CallPolicy(), attempt=call.attempt + 1)
+        if decision.answer == "skip":
+            return self._finish(call, "skipped", f"{SKIPPED} {decision.reason}".strip(), by=by)
+        value = to_text(decode_value(decision.value))
+        return self._finish(call, "ok" if decision.answer == "done" else "error", value, by=by)
 
-def _start(
-    state: RunState,
-    lane: LaneState,
-    call: CallState,
-    turn: int,
-    policy: CallPolicy,
-    *,
-    attempt: int,
-) -> e.ToolStarted:
-    record = call.record
-    return e.ToolStarted(
-        turn=turn,
-        index=call.index,
-        name=record.name,
-        digest=digest(record.name, record.arguments),
-        key=idempotency_key(state, lane.lane, turn, call.index) if policy.side_effecting else "",
-        attempt=attempt,
-    )
+    def _start(self, call: CallState, policy: CallPolicy, *, attempt: int) -> e.ToolStarted:
+        turn, record = self.turn.answer.turn, call.record
+        key = call.started.key if call.started is not None else ""
+        if policy.side_effecting and not key:
+            key = idempotency_key(self.state, self.lane.lane, turn, call.index)
+        return e.ToolStarted(
+            turn=turn,
+            index=call.index,
+            name=record.name,
+            digest=digest(record.name, record.arguments),
+            key=key,
+            attempt=attempt,
+        )
+
+    def _finish(
+        self, call: CallState, outcome: e.Outcome, content: str, *, by: str = ""
+    ) -> e.ToolFinished:
+        turn = self.turn.answer.turn
+        return e.ToolFinished(turn, call.index, outcome, content, call.attempt, by)

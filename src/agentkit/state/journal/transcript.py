@@ -73,10 +73,7 @@ class Transcript:
         self._messages.append(Message("user", text))
 
     def add_answer(self, answer: ModelAnswered) -> None:
-        """An assistant message; calls of the one before that never got a result are closed."""
-        if self._open:
-            self.repairs.append(f"turn {answer.turn - 1}: calls without a result were closed")
-            self.add_results({})
+        """An assistant message."""
         calls = tuple(
             ToolCall(self._unique(call.id, answer.turn, index), _name(call), _arguments(call))
             for index, call in enumerate(answer.calls)
