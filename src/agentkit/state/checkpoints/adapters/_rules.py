@@ -96,9 +96,9 @@ def took_over(head: Head) -> bool:
     return bool(head.owner) and not _ended(head.summary)
 
 
-def next_epoch(old: int, *, wall_ms: int, forgotten: int) -> int:
-    """The epoch after `old`; `forgotten` is the highest one that went with a deleted run."""
-    return max((old or forgotten) + 1, wall_ms)
+def next_epoch(last: int, *, wall_ms: int) -> int:
+    """The epoch after `last`: the run's own, or the highest one that went with a deleted run."""
+    return max(last + 1, wall_ms)
 
 
 def in_use(run: str, head: Head) -> RunInUse:

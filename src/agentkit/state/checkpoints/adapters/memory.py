@@ -183,7 +183,7 @@ class _Data:
         old = self.shown(kept)
         if not rules.may_acquire(old, supersede):
             raise rules.in_use(key[1], old)
-        epoch = rules.next_epoch(old.epoch, wall_ms=self.clock.wall_ms(), forgotten=self.forgotten)
+        epoch = rules.next_epoch(old.epoch or self.forgotten, wall_ms=self.clock.wall_ms())
         kept.head = msgspec.structs.replace(
             kept.head, epoch=epoch, owner=owner, recoveries=old.recoveries + bool(old.owner)
         )

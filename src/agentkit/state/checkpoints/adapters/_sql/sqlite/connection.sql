@@ -1,0 +1,55 @@
+-- name: identity
+-- Whose file this is and which schema it has.
+SELECT (SELECT application_id FROM pragma_application_id),
+       (SELECT user_version FROM pragma_user_version),
+       (SELECT count(*) FROM sqlite_schema WHERE name = 'agentkit_run');
+
+-- name: journal_mode
+-- How the file is journaled now.
+SELECT journal_mode FROM pragma_journal_mode;
+
+-- name: use_wal
+-- Keep a write-ahead log from now on; needs the file for itself for a moment.
+PRAGMA journal_mode = WAL;
+
+-- name: settings
+-- What every connection is set to; fullfsync matters on macOS alone, where fsync does not reach the disk.
+PRAGMA fullfsync = ON;
+PRAGMA trusted_schema = OFF;
+PRAGMA journal_size_limit = 67108864;
+
+-- name: synchronous_full
+-- A commit returns when its bytes are on the disk.
+PRAGMA synchronous = FULL;
+
+-- name: synchronous_normal
+-- A commit may be lost when the power fails; never when the process dies.
+PRAGMA synchronous = NORMAL;
+
+-- name: read_only
+-- Refuse writes on this connection.
+PRAGMA query_only = ON;
+
+-- name: begin
+-- Begin a transaction that writes, waiting for other writers here rather than later.
+BEGIN IMMEDIATE;
+
+-- name: commit
+-- Make the transaction durable.
+COMMIT;
+
+-- name: rollback
+-- Forget the transaction.
+ROLLBACK;
+
+-- name: savepoint
+-- Begin one operation of a shared transaction.
+SAVEPOINT operation;
+
+-- name: keep
+-- End the operation and keep what it did.
+RELEASE operation;
+
+-- name: undo
+-- Forget what the operation did.
+ROLLBACK TO operation;

@@ -1,0 +1,43 @@
+-- name: create
+-- Schema 1. The application id spells "AgKt". An entry's place is its run's number * 2^32 + seq.
+CREATE TABLE agentkit_store (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    forgotten_epoch INTEGER NOT NULL
+);
+INSERT INTO agentkit_store VALUES (1, 0);
+CREATE TABLE agentkit_run (
+    number INTEGER PRIMARY KEY,
+    scope TEXT NOT NULL,
+    run TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    tip BLOB NOT NULL,
+    epoch INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    claims INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    recoveries INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    unknown INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    detail BLOB NOT NULL,
+    UNIQUE (scope, run)
+);
+CREATE INDEX agentkit_run_newest ON agentkit_run (scope, started_at DESC, run);
+CREATE TABLE agentkit_entry (
+    place INTEGER PRIMARY KEY,
+    body BLOB NOT NULL,
+    chained BLOB NOT NULL
+);
+CREATE VIEW agentkit_journal AS
+    SELECT r.scope, r.run, e.place & 4294967295 AS seq, CAST(e.body AS TEXT) AS body
+    FROM agentkit_entry AS e JOIN agentkit_run AS r ON r.number = e.place >> 32;
+PRAGMA application_id = 1097288564;
+PRAGMA user_version = 1;

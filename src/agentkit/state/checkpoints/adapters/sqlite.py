@@ -1,0 +1,219 @@
+"""A store in one SQLite file: the embedded default, shared by the processes of one machine."""
+
+from __future__ import annotations
+
+import copy
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
+from agentkit.core.contracts.ports import (
+    ClockPort,
+    Head,
+    Lease,
+    Renewal,
+    Row,
+    RunStatus,
+    RunSummary,
+    Summary,
+)
+from agentkit.core.contracts.slots import check_id
+from agentkit.core.contracts.types import Scope
+from agentkit.state.checkpoints.adapters import _rules as rules
+from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
+from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
+from agentkit.state.checkpoints.adapters._sqlite_writer import (
+    LanePort,
+    Seat,
+    ThreadLane,
+    read_each,
+    write_group,
+    write_one,
+)
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+from agentkit.state.checkpoints.slots_mixin import SlotMethods
+
+__all__ = ["BUSY_SECONDS", "SqliteCheckpointStore"]
+
+BUSY_SECONDS = 30.0
+"""How long an operation waits for other processes before it gives up."""
+
+
+class SqliteCheckpointStore(SlotMethods):
+    """Journals in a SQLite file, durable against loss of power.
+
+    The file is created when it is first needed, for this user alone. Any number of processes of
+    one machine may use it at once; network file systems are not supported, and neither is a second
+    SQLite library on the same file in this process. Appends of concurrent runs share a commit.
+
+    Args:
+        path: the file; a relative path is taken from the current folder now, not later.
+        synchronous: `FULL`; `NORMAL` is faster and may lose acknowledged entries when the power
+            fails (never when a process dies), and then cannot tell such a loss from damage.
+        clock: what leases and epochs are judged by; the machine's own clocks if `None`.
+        busy_seconds: how long an operation waits for other processes before `StoreUnreachable`.
+
+    Raises:
+        InvalidStoreUrl: `path` names no file.
+        StoreMisused: `synchronous` is something else.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+        clock: ClockPort | None = None,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
+        if synchronous not in {"FULL", "NORMAL"}:
+            raise StoreMisused(f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}")
+        file = SqliteFile(_resolved(path), synchronous=synchronous, busy_seconds=busy_seconds)
+        self._engine = _Engine(file, StoreClock(clock))
+        self._scope = ""
+
+    @property
+    def location(self) -> str:
+        """`sqlite:///` and the absolute path, symbolic links resolved."""
+        return f"sqlite:///{self._engine.path}"
+
+    def scoped(self, scope: Scope) -> SqliteCheckpointStore:
+        """The same connections, looking at another scope."""
+        view = copy.copy(self)
+        view._scope = scope.key  # noqa: SLF001 (a copy of our own)
+        return view
+
+    async def acquire(
+        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+    ) -> Lease:
+        """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
+        check_id(run)
+        check_id(owner, what="owner")
+        journal = self._engine.journal
+        return await self._engine.writer.submit(
+            lambda db: journal.acquire(
+                db,
+                self._scope,
+                run,
+                owner=owner,
+                ttl_seconds=ttl_seconds,
+                supersede=supersede,
+            )
+        )
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        """Extend these leases, on a connection of its own; see `JournalPort.renew`."""
+        return self._engine.renew(leases)
+
+    async def append(
+        self,
+        run: str,
+        rows: Sequence[Row],
+        *,
+        after: int,
+        lease: Lease | None,
+        summary: Summary,
+        release: bool = False,
+    ) -> Head:
+        """Append `rows` and move the head; see `JournalPort.append`."""
+        check_id(run)
+        rules.check_append(run, rows, after=after, lease=lease, scope=self._scope, release=release)
+        new = Appending(rows, after, lease, summary, release)
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.writer.submit(lambda db: journal.append(db, scope, run, new))
+
+    async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
+        """The rows with seq > `after`, at most `limit`; see `JournalPort.read`."""
+        check_id(run)
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.reader.submit(
+            lambda db: journal.read(db, scope, run, after=after, limit=limit)
+        )
+
+    async def head(self, run: str) -> Head | None:
+        """The head, or `None`; see `JournalPort.head`."""
+        check_id(run)
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.reader.submit(lambda db: journal.head(db, scope, run))
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        limit: int = 100,
+        cursor: str = "",
+    ) -> tuple[list[RunSummary], str]:
+        """One page of this scope's runs; see `JournalPort.list_runs`."""
+        behind = rules.from_cursor(cursor)
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.reader.submit(
+            lambda db: journal.list_runs(
+                db, scope, status=status, agent=agent, limit=limit, behind=behind
+            )
+        )
+
+    async def delete_run(self, run: str) -> bool:
+        """Remove the run; see `JournalPort.delete_run`."""
+        check_id(run)
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.writer.submit(lambda db: journal.delete(db, scope, run))
+
+    async def aclose(self) -> None:
+        """End the threads and close the connections; see `JournalPort.aclose`."""
+        await self._engine.aclose()
+
+
+class _Engine:
+    """What the views of one store share: the lanes of the file, and the seat for renewals."""
+
+    def __init__(self, file: SqliteFile, clock: StoreClock) -> None:
+        self.path = file.path
+        self.journal = SqliteJournal(clock)
+        self._renewals = Seat(file)
+        writer = ThreadLane(
+            Seat(file), partial(write_group, path=file.path), name="agentkit-sqlite-writer"
+        )
+        reader = ThreadLane(
+            Seat(file, read_only=True),
+            partial(read_each, path=file.path),
+            name="agentkit-sqlite-reader",
+        )
+        self.writer: LanePort = writer
+        self.reader: LanePort = reader
+        weakref.finalize(self, _stop, writer, reader).atexit = False
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        if not leases:
+            return {}
+        return self._renewals.use(
+            lambda db: write_one(db, lambda db: self.journal.renew(db, leases), self.path)
+        )
+
+    async def aclose(self) -> None:
+        await self.reader.close()
+        self._renewals.close()
+        await self.writer.close()
+
+
+def _stop(*lanes: ThreadLane) -> None:
+    for lane in lanes:
+        lane.stop()
+
+
+def _resolved(path: str | Path) -> str:
+    text = os.fspath(path)
+    if text in {"", ":memory:"}:
+        raise InvalidStoreUrl(
+            f"{text!r} names no file, and runs kept there would not outlive the process. Use "
+            f"InMemoryCheckpointStore or memory:// if that is what you want."
+        )
+    if "://" in text:
+        raise InvalidStoreUrl(
+            f"SqliteCheckpointStore takes a path, not the URL {text!r}; use open_store(url)"
+        )
+    return os.path.realpath(text)

@@ -1,0 +1,86 @@
+"""From a store URL to a store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import unquote
+
+from agentkit.core.contracts.errors import InvalidStoreUrl
+from agentkit.core.contracts.ports import JournalPort
+
+__all__ = ["open_store"]
+
+_LATER = ("postgresql", "postgres", "redis", "rediss", "redis+cluster")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_USERINFO = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*:/+)?[^:@]*:).*@", re.DOTALL)
+_SECRET = re.compile(
+    r"((?:password|passwd|pwd|secret|token|key)[a-z_]*\s*=\s*)('[^']*'|[^&;#\s]*)", re.IGNORECASE
+)
+_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
+
+
+def open_store(url: str) -> JournalPort:
+    """The store that `url` names. Nothing is opened or created until the store is used.
+
+    Args:
+        url: `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, or the path of a file
+            that ends in `.db`, `.sqlite` or `.sqlite3`. In a `sqlite` URL `%3F` stands for `?`, and
+            so on for other reserved characters.
+
+    Raises:
+        InvalidStoreUrl: it is malformed, or this release has no such store. Passwords in it are
+            masked in the message.
+    """
+    match = _SCHEME.fullmatch(url)
+    if match is None:
+        if url.endswith(_FILE_SUFFIXES):
+            return _file(url)
+        raise InvalidStoreUrl(f"{_masked(url)!r} is not a store URL. Known ones: {_KNOWN}.")
+    scheme, rest = match[1].lower(), match[2]
+    if scheme in _LATER:
+        raise InvalidStoreUrl(
+            f"{_masked(url)!r}: this release does not have a {scheme} store yet. It has: {_KNOWN}."
+        )
+    if scheme not in _STORES:
+        raise InvalidStoreUrl(
+            f"{_masked(url)!r} names the store {scheme!r}, which is unknown. Known ones: {_KNOWN}."
+        )
+    return _STORES[scheme](url, rest)
+
+
+def _memory(url: str, rest: str) -> JournalPort:
+    from agentkit.state.checkpoints.adapters.memory import InMemoryCheckpointStore
+
+    if rest not in {"", "/"}:
+        raise InvalidStoreUrl(f"{_masked(url)!r}: nothing can follow memory://")
+    return InMemoryCheckpointStore()
+
+
+def _sqlite(url: str, rest: str) -> JournalPort:
+    if not rest.startswith("/"):
+        raise InvalidStoreUrl(
+            f"{_masked(url)!r} has too few slashes: sqlite:///relative.db has three and "
+            f"sqlite:////absolute.db has four"
+        )
+    if "?" in rest or "#" in rest:
+        raise InvalidStoreUrl(
+            f"{_masked(url)!r}: a sqlite URL takes no options; write %3F and %23 for ? and # in a "
+            f"file name"
+        )
+    return _file(unquote(rest[1:]))
+
+
+def _file(path: str) -> JournalPort:
+    from agentkit.state.checkpoints.adapters.sqlite import SqliteCheckpointStore
+
+    return SqliteCheckpointStore(path)
+
+
+def _masked(url: str) -> str:
+    """The URL without passwords, for messages."""
+    return _SECRET.sub(r"\1***", _USERINFO.sub(r"\1***@", url))
+
+
+_STORES: dict[str, Callable[[str, str], JournalPort]] = {"memory": _memory, "sqlite": _sqlite}
