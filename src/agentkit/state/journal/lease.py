@@ -289,8 +289,6 @@ class ThreadHeartbeat:
         for key, renewal in renewals.items():
             with self._lock:
                 watched = self._watched.get(key)
-                if watched is not None and renewal.lost:
-                    del self._watched[key]
             if watched is not None:
                 watched.tenure.take(renewal, sent_at=sent_at)
 
