@@ -213,6 +213,7 @@ class Agent:
             wait_seconds=wait_seconds,
             heartbeat=(heartbeat := heartbeat_for(setting.port)),
             on_news=news,
+            prepare=lambda: setting.invoker,
         )
         if isinstance(claimed, RunState):
             for event in final_events(claimed):

@@ -48,6 +48,7 @@ async def claim(
     wait_seconds: float,
     heartbeat: HeartbeatPort,
     on_news: Callable[[], None],
+    prepare: Callable[[], object],
 ) -> Claimed | RunState:
     """Take run `context.correlation_id` to work on it; its state alone where nothing is to do.
 
@@ -60,6 +61,7 @@ async def claim(
         wait_seconds: how long to wait for a lease that somebody holds.
         heartbeat: keeps the lease.
         on_news: called by the heartbeat, see `Tenure`.
+        prepare: called before anything is written; what it raises keeps it that way.
 
     Raises:
         RunNotFound: to resume, but there is no such run.
@@ -71,6 +73,7 @@ async def claim(
     state = await load(port, run_id)
     if not _admit(state, spec, task):
         return state
+    prepare()
     clock = context.services.clock
     sent_at = heartbeat.clock.elapsed()
     lease = await _acquire(port, run_id, owner, wait_seconds, clock)

@@ -122,9 +122,6 @@ class Drive:
                 async with aclosing(acting):
                     async for event in acting:
                         yield event
-        except LeaseLost:
-            self._over = True
-            raise
         finally:
             await self._close()
 
@@ -330,13 +327,20 @@ class Drive:
         outcomes: dict[int, e.ToolFinished] = {}
         for item in items:
             if isinstance(item, News):
-                self._tenure.check()
+                self._stop_if_lost()
             elif isinstance(item, Done):
                 if item.error is not None:
                     raise item.error
                 if item.finished is not None:
                     outcomes[item.index] = item.finished
         return outcomes
+
+    def _stop_if_lost(self) -> None:
+        """Give up what runs when another worker has the run. A lease that merely may have lapsed
+        only stops new acts: what is under way can still bring its outcome home.
+        """
+        if self._tenure.lost:
+            self._tenure.check()
 
     def _after_outcomes(
         self, state: RunState, outcomes: dict[int, e.ToolFinished]
@@ -395,7 +399,7 @@ class Drive:
     async def _close(self) -> None:
         """End the tenure in order: keep what ended, close what never began, release."""
         ended = await self._runner.close()
-        if self._over:
+        if self._over or self._tenure.lost:
             return
         outcomes = [item.finished for item in ended if item.finished is not None]
         try:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
+from functools import cached_property
 
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.ports import CheckpointPort, JournalPort
@@ -52,7 +53,7 @@ class Setting:
         context = self.context
         return (self.port.location, context.scope.key, context.correlation_id)
 
-    @property
+    @cached_property
     def invoker(self) -> Invoker:
         """The model: the one given, or the one that the agent's model string names."""
         given = self.context.services.invoker

@@ -18,7 +18,10 @@ from agentkit.core.contracts.types import IN_DOUBT_ANSWERS
 from agentkit.core.contracts.values import canonical, decode_value, digest, to_text
 from agentkit.state.journal.fold import OPEN_OUTCOMES, CallState, LaneState, RunState, TurnState
 
-__all__ = ["CallPolicy", "idempotency_key", "plan_turn"]
+__all__ = ["AUTOMATIC_ATTEMPTS", "CallPolicy", "idempotency_key", "plan_turn"]
+
+AUTOMATIC_ATTEMPTS = 10
+"""Attempts of one call that are made without asking, where its tool sets no `max_attempts`."""
 
 TRUNCATED = (
     "This call was not run: the answer was cut by the output limit, so its arguments may be "
@@ -144,7 +147,7 @@ class _Planner(NamedTuple):
 
     def _recover(self, call: CallState, policy: CallPolicy) -> _Move:
         """The in-doubt table."""
-        spent = policy.max_attempts is not None and call.attempt >= policy.max_attempts
+        spent = call.attempt >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
         automatic = not policy.problem and (not policy.side_effecting or policy.idempotent)
         if automatic and not spent:
             return self._start(call, policy, attempt=call.attempt + 1)
