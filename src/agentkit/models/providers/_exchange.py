@@ -18,7 +18,7 @@ import msgspec
 from agentkit.core.contracts.errors import ModelError
 from agentkit.core.contracts.model import FailureKind, ModelReply, TextDelta
 from agentkit.core.contracts.types import JSON
-from agentkit.models.providers._clients import Clients
+from agentkit.models.providers._clients import Clients, SDKClient
 from agentkit.models.providers._failures import refused
 from agentkit.models.providers._json import load, mend
 from agentkit.models.providers._shape import misshapen
@@ -109,10 +109,11 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ModelError: whatever went wrong; the connection is closed.
         """
+        client = await self.clients.current()  # the first one imports the SDK: not in the time
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         async with AsyncExitStack() as stack:
             response = await self._send(
-                body, deadline, timeout_seconds, stream=assembly is not None
+                client, body, deadline, timeout_seconds, stream=assembly is not None
             )
             stack.push_async_callback(response.aclose)
             content_type = response.headers.get("content-type", "")
@@ -137,17 +138,21 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
             yield assembly.reply()
 
     async def _send(
-        self, body: bytes, deadline: float, timeout_seconds: float, *, stream: bool
+        self,
+        client: SDKClient,
+        body: bytes,
+        deadline: float,
+        timeout_seconds: float,
+        *,
+        stream: bool,
     ) -> httpx2.Response:
         import httpx2
 
         try:
             async with asyncio.timeout_at(deadline):
-                client = await self.clients.current()
-                silent = self.limits.stall_seconds if stream else timeout_seconds
                 timeout = httpx2.Timeout(
                     connect=self.limits.connect_seconds,
-                    read=min(silent, timeout_seconds),
+                    read=self.limits.stall_seconds if stream else None,
                     write=self.limits.stall_seconds,
                     pool=timeout_seconds,
                 )
@@ -175,9 +180,12 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         import httpx2
 
         if isinstance(exc, httpx2.TimeoutException):
-            silent = f"sent no byte for {self.limits.stall_seconds:g} s in the midst of its answer"
-            return self._error(silent, "timeout", paid=True)
+            return self._stalled()
         return self._error(f"broke off its answer ({_named(exc)})", "truncated", paid=True)
+
+    def _stalled(self) -> ModelError:
+        silent = f"sent no byte for {self.limits.stall_seconds:g} s"
+        return self._error(silent, "timeout", paid=True)
 
     def _failure(self, exc: Exception) -> ModelError:
         """What an exception of the SDK, or one that it let through, means."""
@@ -189,6 +197,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         wrapped = exc.__cause__ if isinstance(exc, connection_error) else exc
         cause = wrapped if isinstance(wrapped, Exception) else exc
         kind, paid = _network_kind(cause)
+        if kind == "timeout":
+            return self._stalled()
         doing = "could not be asked" if not paid else "was asked, but no answer could be read"
         return self._error(f"{doing} ({_named(cause)})", kind, paid=paid)
 
