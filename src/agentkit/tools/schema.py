@@ -206,6 +206,8 @@ def _where(path: tuple[int | str, ...]) -> str:
         if isinstance(step, int):
             shown += f"[{step}]"
         else:
-            name = step if len(step) <= _MAX_NAME_CHARACTERS else step[:_MAX_NAME_CHARACTERS] + "…"
+            name = step if step.isprintable() else json.dumps(step)[1:-1]
+            if len(name) > _MAX_NAME_CHARACTERS:
+                name = name[:_MAX_NAME_CHARACTERS] + "…"
             shown += f".{name}" if shown else name
     return f"`{shown}`" if shown else "the arguments"

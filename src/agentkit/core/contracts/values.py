@@ -250,16 +250,15 @@ def _dump(data: JSON) -> str:
 
 def _ordered(data: JSON) -> JSON:
     """The data with the members of escaped objects sorted, which are no JSON members."""
-    match data:
-        case list():
-            return [_ordered(item) for item in data]
-        case {"$object": list(pairs)}:
-            members = [[name, _ordered(item)] for name, item in cast("list[list[JSON]]", pairs)]
-            return {OBJECT: cast("JSON", sorted(members, key=lambda pair: sorted_text(pair[0])))}
-        case dict():
-            return {name: _ordered(item) for name, item in data.items()}
-        case _:
-            return data
+    if isinstance(data, list):
+        return [_ordered(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1 and OBJECT in data:
+        pairs = cast("list[list[JSON]]", data[OBJECT])
+        members: list[JSON] = [[name, _ordered(item)] for name, item in pairs]
+        return {OBJECT: sorted(members, key=sorted_text)}
+    return {name: _ordered(item) for name, item in data.items()}
 
 
 def _strict(text: str) -> JSON:
