@@ -162,6 +162,4 @@ class CallRunner:
             return
         outcome: e.Outcome = "retrying" if result.retry else result.outcome
         content = result.content
-        self.tell(
-            Done(index, e.ToolFinished(turn, index, outcome, content, context.attempt))
-        )
+        self.tell(Done(index, e.ToolFinished(turn, index, outcome, content, context.attempt)))

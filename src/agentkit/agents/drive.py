@@ -7,6 +7,7 @@ Every act has its intent on disk before it, and every event is built from an ent
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -14,6 +15,7 @@ from contextlib import aclosing
 from agentkit.agents.calls import CallRunner, Done, Item, News, Told
 from agentkit.agents.claim import Claimed
 from agentkit.agents.decide import (
+    Action,
     Ask,
     Dispatch,
     Leave,
@@ -24,19 +26,20 @@ from agentkit.agents.decide import (
     open_turn,
     parked_by,
 )
-from agentkit.agents.registry import Checked, ToolRegistry
+from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.result import AgentEvent
 from agentkit.agents.spec import AgentSpec, bare_model
+from agentkit.agents.telling import CurrentTurn, Teller
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, ModelError, StoreError
 from agentkit.core.contracts.model import ModelReply, ModelRequest
 from agentkit.core.contracts.ports import ToolThreads
-from agentkit.core.contracts.types import JSON, ToolCall
+from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
-from agentkit.state.journal.fold import RunState, TurnState
-from agentkit.state.journal.recovery import CallPolicy, plan_turn
+from agentkit.state.journal.fold import CallState, LaneState, RunState, TurnState
+from agentkit.state.journal.recovery import plan_turn
 
 __all__ = ["Drive"]
 
@@ -72,15 +75,15 @@ class Drive:
         self._journal, self._tenure, lease = claimed
         self._epoch = lease.epoch
         self._spec = spec
-        self._registry = registry
         self._invoker = invoker
         self._clock = context.services.clock
         self._stream = stream
         self._chance = context.services.chance
-        self._checked: tuple[int, list[Checked]] = (0, [])
+        self._turn = CurrentTurn(registry)
+        self._teller = Teller(self._turn)
         self._asking: Ask | None = None
         self._dispatched: set[int] = set()
-        self._told = 0
+        self._ended: dict[int, e.ToolFinished] = {}
         self._over = False
         self._runner = CallRunner(
             run_id=context.correlation_id,
@@ -96,6 +99,10 @@ class Drive:
         """The run as far as it is durable."""
         return self._journal.state
 
+    @property
+    def _lane(self) -> LaneState:
+        return self.state.lane(self._spec.lane)
+
     def news(self) -> None:
         """The heartbeat's call, from its own thread: the head moved or the lease is lost."""
         self._runner.tell_threadsafe(News())
@@ -107,11 +114,11 @@ class Drive:
         with the lease released.
         """
         try:
-            for event in self._opening():
+            for event in self._teller.opening(self._lane, open_turn(self.state, self._spec)):
                 yield event
             while True:
                 self._tenure.check()
-                action = decide(self.state, self._spec, self._policies(), epoch=self._epoch)
+                action = self._decide(self.state)
                 if isinstance(action, Leave):
                     break
                 if isinstance(action, Record):
@@ -125,19 +132,16 @@ class Drive:
         finally:
             await self._close()
 
-    def _opening(self) -> list[AgentEvent]:
-        """What an earlier worker left: repairs of a damaged transcript, results already there."""
-        lane = self.state.lane(self._spec.lane)
-        events = [AgentEvent("repair", repair) for repair in lane.transcript.repairs]
-        turn = open_turn(self.state, self._spec)
-        self._policies()
-        return events if turn is None else [*events, *self._results(turn, replayed=True)]
-
     # --- deciding and recording --------------------------------------------------------------
+
+    def _decide(self, state: RunState) -> Action:
+        turn = open_turn(state, self._spec)
+        policies = [] if turn is None else self._turn.policies(turn.answer)
+        return decide(state, self._spec, policies, epoch=self._epoch)
 
     def _again(self, state: RunState) -> Sequence[e.Body]:
         """`decide` on the newest state, where it says to record something."""
-        action = decide(state, self._spec, self._policies(), epoch=self._epoch)
+        action = self._decide(state)
         return action.bodies if isinstance(action, Record) else ()
 
     async def _record(self, build: Callable[[RunState], Sequence[e.Body]]) -> list[AgentEvent]:
@@ -145,53 +149,7 @@ class Drive:
         entries = await self._journal.commit(build, lane=self._spec.lane, release=ends_tenure)
         self._tenure.note_seen(self.state.seq)
         self._over = ends_tenure([entry.body for entry in entries])
-        return self._tell(entries)
-
-    def _tell(self, entries: Sequence[e.Entry]) -> list[AgentEvent]:
-        """Events of durable entries, in the promised order."""
-        events: list[AgentEvent] = []
-        turn = self.state.lane(self._spec.lane).turn
-        for entry in entries:
-            body = entry.body
-            if isinstance(body, e.ModelAnswered) and turn is not None:
-                self._told = 0
-                events += [
-                    AgentEvent("tool_call", id=entry.seq, call=self._shown(call.index), attempt=1)
-                    for call in turn.calls
-                ]
-            elif isinstance(body, e.ToolStarted) and body.attempt > 1:
-                call = self._shown(body.index)
-                events.append(
-                    AgentEvent("tool_call", id=entry.seq, call=call, attempt=body.attempt)
-                )
-            elif isinstance(body, e.StepCompleted) and turn is not None:
-                events += self._results(turn)
-                if body.status == "running":
-                    text = f"iteration:{body.iteration}"
-                    events.append(AgentEvent("step", text, id=entry.seq))
-        return events
-
-    def _results(self, turn: TurnState, *, replayed: bool = False) -> list[AgentEvent]:
-        """Results that are due: in call order, each once."""
-        events = []
-        while self._told < len(turn.calls) and turn.calls[self._told].settled:
-            call = turn.calls[self._told]
-            outcome = call.outcome
-            if outcome is None:
-                break
-            events.append(
-                AgentEvent(
-                    "tool_result",
-                    outcome.content,
-                    id=call.finished_seq,
-                    call=self._shown(call.index),
-                    attempt=outcome.attempt,
-                    is_error=outcome.outcome != "ok",
-                    replayed=replayed,
-                )
-            )
-            self._told += 1
-        return events
+        return self._teller.tell(entries, self._lane.turn)
 
     # --- the model ---------------------------------------------------------------------------
 
@@ -221,8 +179,6 @@ class Drive:
         if reply is None:
             return
         answered = _answered(ask, reply)
-        checked = [self._registry.check(record) for record in answered.calls]
-        self._checked = (ask.turn, checked)
         self._dispatched.clear()
         events = await self._record(lambda state: self._after_answer(state, answered))
         self._asking = None
@@ -250,9 +206,10 @@ class Drive:
         end = ending(answered)
         if end is not None:
             return [answered, end]
-        turn = TurnState(answered)
-        planned = plan_turn(state, turn, self._policies_of(), lane=lane, epoch=self._epoch)
-        return [answered, *planned] if answered.calls else [answered]
+        if not answered.calls:
+            return [answered]
+        turn, policies = TurnState(answered), self._turn.policies(answered)
+        return [answered, *plan_turn(state, turn, policies, lane=lane, epoch=self._epoch)]
 
     def _failure(self, ask: Ask, error: ModelError) -> list[e.Body]:
         """A failed attempt, with the time of the next one or the reason why there is none."""
@@ -288,52 +245,54 @@ class Drive:
 
     async def _dispatch(self, action: Dispatch) -> AsyncGenerator[AgentEvent, None]:
         """Make the calls whose intents are durable, and record each outcome as it comes."""
-        turn = action.turn.answer.turn
-        self._start(turn, [call.index for call in action.calls])
+        self._start([call.index for call in action.calls])
         while self._runner.in_flight:
             items = await self._runner.next()
-            for item in items:
-                if isinstance(item, Told):
-                    yield AgentEvent("progress", item.text, call=self._shown(item.index))
-            for event in await self._take(turn, self._outcomes(items)):
+            events = [
+                AgentEvent("progress", item.text, call=self._turn.call(item.index))
+                for item in items
+                if isinstance(item, Told)
+            ]
+            self._take(items)
+            if self._ended:
+                events += await self._record(self._after_outcomes)
+                again = [index for index in self._ended if self._calls[index].outcome is None]
+                self._ended.clear()
+                self._start(again)
+            for event in events:
                 yield event
 
-    async def _take(self, turn: int, outcomes: dict[int, e.ToolFinished]) -> list[AgentEvent]:
-        """Record outcomes that came together; calls that get another attempt start it."""
-        if not outcomes:
-            return []
-        events = await self._record(lambda state: self._after_outcomes(state, outcomes))
-        current = self.state.lane(self._spec.lane).turn
-        if current is None:
-            return events
-        self._start(turn, [index for index in outcomes if current.calls[index].outcome is None])
-        return [*events, *self._results(current)]
+    @property
+    def _calls(self) -> list[CallState]:
+        turn = self._lane.turn
+        return [] if turn is None else turn.calls
 
-    def _start(self, turn: int, indexes: Sequence[int]) -> None:
-        """Dispatch; after this an intent of these calls is in doubt until its outcome comes."""
-        current = self.state.lane(self._spec.lane).turn
-        self._policies()
-        checked = self._checked[1]
+    def _start(self, indexes: Sequence[int]) -> None:
+        """Dispatch; after this a call is in doubt until its outcome is recorded."""
+        turn = self._lane.turn
+        if turn is None:
+            return
+        looked_up = self._turn.look_up(turn.answer)
         for index in indexes:
-            tool = checked[index].tool
-            if current is None or tool is None:
-                continue
-            self._tenure.busy(tool.timeout + SLACK_SECONDS)
-            self._tenure.check()
-            self._dispatched.add(index)
-            self._runner.start(turn, current.calls[index], checked[index])
+            checked = looked_up[index]
+            if checked.tool is not None:
+                self._tenure.busy(checked.tool.timeout + SLACK_SECONDS)
+                self._tenure.check()
+                self._dispatched.add(index)
+                self._runner.start(turn.answer.turn, turn.calls[index], checked)
 
-    def _outcomes(self, items: Sequence[Item]) -> dict[int, e.ToolFinished]:
-        outcomes: dict[int, e.ToolFinished] = {}
+    def _take(self, items: Sequence[Item]) -> None:
+        """Keep the outcomes among `items` until they are recorded; raise what must stop us."""
+        errors = []
         for item in items:
-            if isinstance(item, News):
+            if isinstance(item, Done) and item.finished is not None:
+                self._ended[item.index] = item.finished
+            elif isinstance(item, Done) and item.error is not None:
+                errors.append(item.error)
+            elif isinstance(item, News):
                 self._stop_if_lost()
-            elif isinstance(item, Done):
-                if item.error is not None:
-                    raise item.error
-                if item.finished is not None:
-                    outcomes[item.index] = item.finished
-        return outcomes
+        if errors:
+            raise errors[0]
 
     def _stop_if_lost(self) -> None:
         """Give up what runs when another worker has the run. A lease that merely may have lapsed
@@ -342,9 +301,7 @@ class Drive:
         if self._tenure.lost:
             self._tenure.check()
 
-    def _after_outcomes(
-        self, state: RunState, outcomes: dict[int, e.ToolFinished]
-    ) -> Sequence[e.Body]:
+    def _after_outcomes(self, state: RunState) -> Sequence[e.Body]:
         lane = state.lane(self._spec.lane)
         turn = lane.turn
         if turn is None:
@@ -352,19 +309,19 @@ class Drive:
         planned = plan_turn(
             state,
             turn,
-            self._policies_of(),
+            self._turn.policies(turn.answer),
             lane=lane,
             epoch=self._epoch,
-            outcomes=outcomes,
+            outcomes=self._ended,
             in_flight=self._runner.in_flight,
         )
-        return [*outcomes.values(), *planned]
+        return [*self._ended.values(), *planned]
 
     async def _record_value(
         self, index: int, name: str, produce: Callable[[], Awaitable[object]]
     ) -> JSON:
         """`ToolContext.record`: a value computed once per call, durable before it is used."""
-        turn = self.state.lane(self._spec.lane).turn
+        turn = self._lane.turn
         if turn is None:
             message = f"run {self.state.run_id!r}: {name!r} was recorded outside a tool call"
             raise AssertionError(message)
@@ -376,52 +333,48 @@ class Drive:
             await self._journal.commit(lambda _: [recorded], lane=self._spec.lane)
         return decode_value(known)
 
-    # --- looking calls up --------------------------------------------------------------------
-
-    def _policies(self) -> list[CallPolicy]:
-        """What is known of the open turn's calls; user code is asked once per turn."""
-        turn = self.state.lane(self._spec.lane).turn
-        if turn is None or not turn.calls:
-            return []
-        if self._checked[0] != turn.answer.turn:
-            checked = [self._registry.check(record) for record in turn.answer.calls]
-            self._checked = (turn.answer.turn, checked)
-        return self._policies_of()
-
-    def _policies_of(self) -> list[CallPolicy]:
-        return [checked.policy for checked in self._checked[1]]
-
-    def _shown(self, index: int) -> ToolCall:
-        return self._checked[1][index].call
-
     # --- the end -----------------------------------------------------------------------------
 
     async def _close(self) -> None:
         """End the tenure in order: keep what ended, close what never began, release."""
-        ended = await self._runner.close()
-        if self._over or self._tenure.lost:
-            return
-        outcomes = [item.finished for item in ended if item.finished is not None]
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            self._take(await self._runner.close())
+        except asyncio.CancelledError as exc:
+            cancelled = exc  # once more: what is left takes one append, then it counts
+        except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
+            _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
+        if not self._over and not self._tenure.lost:
+            await self._release()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _release(self) -> None:
         try:
             await self._journal.commit(
-                lambda state: self._last_words(state, outcomes),
-                lane=self._spec.lane,
-                release=lambda _: True,
+                self._last_words, lane=self._spec.lane, release=lambda _: True
             )
         except (StoreError, LeaseLost) as error:
             _log.warning("run %r: lease not released, it will lapse: %s", self.state.run_id, error)
 
-    def _last_words(self, state: RunState, outcomes: Sequence[e.ToolFinished]) -> Sequence[e.Body]:
-        bodies: list[e.Body] = list(outcomes)
+    def _last_words(self, state: RunState) -> Sequence[e.Body]:
+        lane = state.lane(self._spec.lane)
         turn = open_turn(state, self._spec)
-        for call in turn.calls if turn is not None else ():
-            undispatched = call.outcome is None and call.started_epoch == self._epoch
-            if undispatched and call.index not in self._dispatched:
-                bodies.append(
-                    e.ToolFinished(state.lane(self._spec.lane).turns, call.index, "not_started")
-                )
-        if self._asking is not None:
-            ask = self._asking
+        calls = [] if turn is None else turn.calls
+        bodies: list[e.Body] = [
+            self._ended[call.index]
+            for call in calls
+            if call.index in self._ended and call.outcome is None
+        ]
+        bodies += [
+            e.ToolFinished(lane.turns, call.index, "not_started")
+            for call in calls
+            if call.started_epoch == self._epoch
+            and call.outcome is None
+            and call.index not in self._dispatched
+        ]
+        ask = self._asking
+        if ask is not None and lane.turns < ask.turn:
             text = "the worker stopped while it waited for the model"
             bodies.append(e.ModelFailed(ask.turn, ask.attempt, "interrupted", text, unknown=True))
         return bodies
