@@ -26,7 +26,7 @@ Identity = tuple[int, int]
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
-_PAGE_SIZE = 4096
+_PAGE_SIZE = 2048
 _POLL_SECONDS = 0.001
 _SLOW_POLL_SECONDS = 0.005
 _QUICK_POLLS = 50
@@ -48,6 +48,7 @@ class SqliteFile:
 
     def __init__(self, path: str, *, synchronous: Synchronous, busy_seconds: float) -> None:
         self.path = path
+        self._path = Path(path)
         self.synchronous: Synchronous = synchronous
         self.busy_seconds = busy_seconds
 
@@ -79,7 +80,7 @@ class SqliteFile:
             StoreUnreachable: there is no file any more.
         """
         try:
-            found = Path(self.path).stat()
+            found = self._path.stat()
         except OSError as exc:
             raise StoreUnreachable(
                 f"the store {self.path} was removed while it was in use ({exc.strerror}). "
@@ -147,6 +148,7 @@ class SqliteFile:
         It is done before the file has a write-ahead log, so that its header is complete in itself.
         """
         sql = queries("sqlite")
+        db.execute(sql["page_size"])
         db.execute(sql["begin"])
         _, version, tables = db.execute(sql["identity"]).get
         if not version and not tables:

@@ -121,17 +121,14 @@ class SqliteJournal:
     def append(self, db: apsw.Connection, scope: str, run: str, new: Appending) -> Head:
         """See `JournalPort.append`. The usual case is one guarded update and the inserts."""
         rows, after, lease, summary, release = new
-        values = _values(summary)
-        values |= {
-            "scope": scope,
-            "run": run,
-            "seq": after + len(rows),
-            "after": after,
-            "tip": rows[-1].check if rows else None,
-        }
-        if lease is not None:
-            values |= {"epoch": lease.epoch, "owner": lease.owner, "release": release}
-        guarded = self._sql["advance" if lease else "note"]
+        place = (scope, run, after)
+        values = (*_columns(summary), after + len(rows))
+        if lease is None:
+            guarded, values = self._sql["note"], (*values, rows[-1].check, *place)
+        else:
+            tip = rows[-1].check if rows else None
+            guarded = self._sql["advance"]
+            values = (*values, tip, release, *place, lease.epoch, lease.owner)
         moved = db.execute(guarded, values).get
         if moved is None:
             found = self._find(db, scope, run)
@@ -298,18 +295,18 @@ class SqliteJournal:
         )
 
 
-def _values(summary: Summary) -> dict[str, Value]:
+def _columns(summary: Summary) -> tuple[Value, ...]:
     usage = summary.usage
-    return {
-        "status": summary.status,
-        "agent": summary.agent,
-        "iteration": summary.iteration,
-        "recoveries": summary.recoveries,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "requests": usage.requests,
-        "unknown": usage.unknown,
-        "cached_tokens": usage.cached_tokens,
-        "updated_at": summary.updated_at,
-        "detail": summary.detail,
-    }
+    return (
+        summary.status,
+        summary.agent,
+        summary.iteration,
+        summary.recoveries,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.requests,
+        usage.unknown,
+        usage.cached_tokens,
+        summary.updated_at,
+        summary.detail,
+    )

@@ -8,15 +8,20 @@ SELECT (SELECT application_id FROM pragma_application_id),
 -- How the file is journaled now.
 SELECT journal_mode FROM pragma_journal_mode;
 
+-- name: page_size
+-- For a file that is still empty: an append changes two pages, and smaller ones are less to write.
+PRAGMA page_size = 2048;
+
 -- name: use_wal
 -- Keep a write-ahead log from now on; needs the file for itself for a moment.
 PRAGMA journal_mode = WAL;
 
 -- name: settings
--- What every connection is set to; fullfsync matters on macOS alone, where fsync does not reach the disk.
+-- What every connection is set to. Without fullfsync a commit on macOS does not reach the disk.
 PRAGMA fullfsync = ON;
 PRAGMA trusted_schema = OFF;
 PRAGMA journal_size_limit = 67108864;
+PRAGMA wal_autocheckpoint = 2000;
 
 -- name: synchronous_full
 -- A commit returns when its bytes are on the disk.

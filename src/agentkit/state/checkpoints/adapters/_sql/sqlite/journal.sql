@@ -47,24 +47,21 @@ WHERE scope = :scope AND run = :run AND owner = :owner AND epoch = :epoch
 RETURNING seq;
 
 -- name: advance
--- Move the head if nobody did and the lease holds.
+-- Move the head if nobody did and the lease holds. Positional: named values cost a lookup each.
 UPDATE agentkit_run
-SET seq = :seq, tip = coalesce(:tip, tip), owner = iif(:release, '', owner), claims = 0,
-    status = :status, agent = :agent, iteration = :iteration, recoveries = :recoveries,
-    input_tokens = :input_tokens, output_tokens = :output_tokens, requests = :requests,
-    unknown = :unknown, cached_tokens = :cached_tokens, updated_at = :updated_at, detail = :detail
-WHERE scope = :scope AND run = :run AND seq = :after AND epoch = :epoch AND owner = :owner
+SET status = ?, agent = ?, iteration = ?, recoveries = ?, input_tokens = ?, output_tokens = ?,
+    requests = ?, unknown = ?, cached_tokens = ?, updated_at = ?, detail = ?, claims = 0,
+    seq = ?, tip = coalesce(?, tip), owner = iif(?, '', owner)
+WHERE scope = ? AND run = ? AND seq = ? AND epoch = ? AND owner = ?
 RETURNING number, seq, tip, epoch, owner, boot, expires_ms, started_at;
 
 -- name: note
--- Move the head for a note if nobody moved it and the run has not ended.
+-- Move the head for a note if nobody moved it and the run has not ended. Positional as above.
 UPDATE agentkit_run
-SET seq = :seq, tip = :tip, claims = 0, status = :status, agent = :agent, iteration = :iteration,
-    recoveries = :recoveries, input_tokens = :input_tokens, output_tokens = :output_tokens,
-    requests = :requests, unknown = :unknown, cached_tokens = :cached_tokens,
-    updated_at = :updated_at, detail = :detail
-WHERE scope = :scope AND run = :run AND seq = :after
-  AND status NOT IN ('done', 'failed', 'cancelled')
+SET status = ?, agent = ?, iteration = ?, recoveries = ?, input_tokens = ?, output_tokens = ?,
+    requests = ?, unknown = ?, cached_tokens = ?, updated_at = ?, detail = ?, claims = 0,
+    seq = ?, tip = ?
+WHERE scope = ? AND run = ? AND seq = ? AND status NOT IN ('done', 'failed', 'cancelled')
 RETURNING number, seq, tip, epoch, owner, boot, expires_ms, started_at;
 
 -- name: start
