@@ -1,4 +1,4 @@
-"""The reference page's snippet, taken from the page's own text, runs and says what the page says."""
+"""The reference page's snippet, taken from the page's own text, does what the page says."""
 
 import ast
 import re
@@ -19,6 +19,7 @@ CRASH = "break  # simulate worker exit"
 
 @pytest.fixture
 def page(reference_dir: Path) -> str:
+    """The text of the page."""
     return (reference_dir / "resume-after-crash.txt").read_text("utf-8")
 
 
@@ -94,9 +95,8 @@ def _with_fake(page: str, *, at: str) -> str:
         body = CLAUDE.sub("", snippet)
         return body.replace("\n\n@tool(", f"\n{imports}\n{statement}\n\n@tool(", 1)
     indented = textwrap.indent(statement, "    ")
-    return CLAUDE.sub(lambda _: indented, snippet).replace(
-        "\n\n@tool(", f"\n{imports}\n\n@tool(", 1
-    )
+    body = CLAUDE.sub(lambda _: indented, snippet)
+    return body.replace("\n\n@tool(", f"\n{imports}\n\n@tool(", 1)
 
 
 def _on_sqlite(program: str) -> str:
