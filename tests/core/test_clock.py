@@ -128,8 +128,8 @@ async def test_a_sleeper_that_is_cancelled_while_it_is_woken_is_cancelled() -> N
     task = asyncio.create_task(clock.sleep(5.0))
     await asyncio.sleep(0)
 
-    clock.advance(5.0)
     task.cancel()
+    clock.advance(5.0)
     await asyncio.wait({task})
 
     assert task.cancelled()

@@ -22,7 +22,8 @@ KEY: RunKey = ("memory://1", "", "r")
 class Stream:
     """A public stream as the table sees it: registers, can be closed, closes when it is dropped."""
 
-    def __init__(self, key: RunKey = KEY) -> None:
+    def __init__(self, key: RunKey = KEY, *, turns: int = 0) -> None:
+        self.turns = turns
         self.log: list[str] = []
         self.is_closing = asyncio.Event()
         self.may_close = asyncio.Event()
@@ -41,6 +42,8 @@ class Stream:
         self.log.append("closing")
         self.is_closing.set()
         await self.may_close.wait()
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
         self.log.append("closed")
         forget(self.record)
 
@@ -273,7 +276,8 @@ async def test_a_stream_dropped_in_another_thread_is_closed_in_its_own_loop() ->
 
 
 async def test_forgetting_in_another_thread_wakes_who_waits() -> None:
-    """`closed` is set in the drive's own loop."""
+    """`closed` is set in the drive's own loop; in debug mode asyncio refuses anything else."""
+    asyncio.get_running_loop().set_debug(True)
     stream = Stream()
     stream.record.phase = "closing"
     start = asyncio.create_task(make_way(KEY))
@@ -305,31 +309,84 @@ def test_a_stream_dropped_after_its_loop_was_closed_is_forgotten() -> None:
 
 
 def test_a_program_that_ends_right_after_its_break_still_closes_the_drive() -> None:
-    """F066: `asyncio.run` cancels what is left; the closing has not even begun, and begins."""
+    """F066: `asyncio.run` cancels what is left while the closing waits for its store."""
+    left: list[tuple[list[str], DriveRecord]] = []
 
-    async def main() -> list[str]:
-        log, _ = await _break_out()
-        return log
+    async def main() -> None:
+        left.append(await _break_out(turns=5))
 
-    log = asyncio.run(main())
+    asyncio.run(main())
+
+    log, record = left[0]
+    assert ["closing", "closed"] == log
+    assert record.phase == "closed"
+
+
+async def test_a_closing_begins_even_if_it_is_cancelled_first() -> None:
+    """A program that cancels all of its tasks in the turn of the `break` still closes the drive."""
+    log, record = await _break_out()
+
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        assert not task.cancel()
+    await record.closed.wait()
 
     assert ["closing", "closed"] == log
 
 
-def test_a_closing_that_has_begun_can_be_cancelled() -> None:
-    """Only its beginning is protected: afterwards the drive answers for what it does."""
+async def test_a_closing_that_has_begun_can_be_cancelled() -> None:
+    """Deadlines inside the closing work by cancellation; the record is forgotten all the same."""
+    stream = Stream()
+    stream.may_close.clear()
+    stream.record.begin_close(stream.aclose)
+    await stream.is_closing.wait()
 
-    async def main() -> DriveRecord:
-        stream = Stream()
-        stream.may_close.clear()
-        record = stream.record
-        record.begin_close(stream.aclose)
-        await stream.is_closing.wait()
-        return record
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await stream.record.closed.wait()
 
-    record = asyncio.run(main())
+    assert ["closing"] == stream.log
+    assert not known(stream.record.drive_id)
 
-    assert record.phase == "closed"
+
+async def test_a_closing_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A closing that hangs is given up; its lease lapses or is that of a dead drive."""
+    monkeypatch.setattr(drives, "CLOSE_SECONDS", 0.0)
+    stream = Stream()
+    stream.may_close.clear()
+
+    stream.record.begin_close(stream.aclose)
+    await stream.record.closed.wait()
+
+    assert not known(stream.record.drive_id)
+    assert "closing a drive of run 'r' failed: TimeoutError()" in caplog.text
+
+
+async def test_a_drive_is_known_while_it_closes_without_its_stream() -> None:
+    """The closing need not hold the stream: until it ends, the drive is not dead."""
+
+    class Plain:
+        async def aclose(self) -> None:
+            raise AssertionError
+
+    may_close = asyncio.Event()
+
+    async def close() -> None:
+        await may_close.wait()
+
+    plain = Plain()
+    record = register(KEY, plain)
+    record.begin_close(close)
+    del plain
+    gc.collect()
+    await asyncio.sleep(0)
+    assert record.stream is None
+    assert known(record.drive_id)
+
+    may_close.set()
+    await make_way(KEY)
+
     assert not known(record.drive_id)
 
 
@@ -381,7 +438,7 @@ def test_an_unknown_drive_is_not_known() -> None:
 
 
 FORKS = """
-import asyncio, os
+import asyncio, os, threading
 from agentkit.state.journal import drives
 
 class Stream:
@@ -391,11 +448,20 @@ class Stream:
 async def main():
     stream = Stream()
     record = drives.register(("memory://1", "", "r"), stream)
-    with drives._lock:  # a fork may come while any thread holds it
-        pid = os.fork()
+    held, done = threading.Event(), threading.Event()
+
+    def hold():  # a fork may come while any thread holds the lock
+        with drives._lock:
+            held.set()
+            done.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    pid = os.fork()
     if pid == 0:
         known = drives.known(record.drive_id)
         os._exit(1 if known or drives._by_run else 0)
+    done.set()
     assert drives.known(record.drive_id)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -416,11 +482,11 @@ async def _at_yield() -> Stream:
     return stream
 
 
-async def _break_out() -> tuple[list[str], DriveRecord]:
+async def _break_out(*, turns: int = 0) -> tuple[list[str], DriveRecord]:
     left: list[tuple[list[str], DriveRecord]] = []
 
     def stream() -> Stream:
-        stream = Stream()
+        stream = Stream(turns=turns)
         left.append((stream.log, stream.record))
         return stream
 

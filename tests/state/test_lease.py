@@ -579,7 +579,15 @@ heartbeat = heartbeat_for(store)
 heartbeat._interval_seconds = 0.0
 theirs = watch("parent's")
 assert store.renewed.wait(60)
-heartbeat._lock.acquire()  # a fork may come while any thread holds it
+held, done = threading.Event(), threading.Event()
+
+def hold():  # a fork may come while any thread holds the lock
+    with heartbeat._lock:
+        held.set()
+        done.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
 pid = os.fork()
 if pid == 0:
     assert theirs.lost and not theirs.may_act()
@@ -591,7 +599,7 @@ if pid == 0:
     assert ours.may_act()
     assert store.by[0] == (os.getpid(), ["child's"]), store.by
     os._exit(0)
-heartbeat._lock.release()
+done.set()
 assert theirs.may_act()
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 CLOSE_SECONDS = 30.0
-"""How long a new drive waits for an old one of the same run that is closing."""
+"""How long a closing may take, and a new drive waits for an old one of the same run."""
 
 RunKey: TypeAlias = tuple[str, str, str]
 """The store's location, the scope's key and the run's id."""
@@ -216,12 +216,13 @@ async def make_way(key: RunKey, *, patience_seconds: float = CLOSE_SECONDS) -> N
 
 
 class _CloseTask(asyncio.Task[None]):
-    """A task that begins, whatever happens in its first turn.
+    """A task that the end of a program waits for instead of cancelling it.
 
-    `asyncio.run` cancels every task when its main coroutine returns, and a task that is cancelled
-    before its first turn never runs: a program whose last act is the `break` would leave its lease
-    behind. So a cancellation that comes before the beginning is dropped; `asyncio.run` then waits
-    for the task. Once begun it is cancelled like any other.
+    `asyncio.run` cancels every task when its main coroutine has returned, from outside the loop
+    that then stands still, and waits for them: a program whose last act is the `break` would leave
+    its lease behind. That cancellation is dropped, and so is any that comes before the first turn,
+    because then not even the coroutine's own `finally` would run. What is cancelled inside the
+    loop after that (a deadline in the closing, above all) is cancelled as ever.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -230,10 +231,13 @@ class _CloseTask(asyncio.Task[None]):
 
     async def _run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._begun = True
-        await close()
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await close()
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ANN401 - as the base class has it
-        return super().cancel(msg) if self._begun else False
+        if not self._begun or _running_loop() is None:
+            return False
+        return super().cancel(msg)
 
 
 async def _wait(closed: asyncio.Event, seconds: float) -> None:
