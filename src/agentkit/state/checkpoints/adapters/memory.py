@@ -146,6 +146,12 @@ class InMemoryCheckpointStore(SlotMethods):
         with self._data.lock:
             return self._data.delete((self._scope, run))
 
+    def restore(self, head: Head, rows: Sequence[Row]) -> None:
+        """Put a run in as it was kept elsewhere, over what is here; its lease has lapsed."""
+        with self._data.lock:
+            kept = _Run(head, list(rows), self._data.clock.elapsed_ms())
+            self._data.runs[self._scope, head.run] = kept
+
     async def aclose(self) -> None:
         """Nothing to close; the data stays for as long as the object does."""
 
