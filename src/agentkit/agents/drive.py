@@ -114,7 +114,8 @@ class Drive:
         with the lease released.
         """
         try:
-            for event in self._teller.opening(self._lane, open_turn(self.state, self._spec)):
+            turn = open_turn(self.state, self._spec)
+            for event in self._teller.opening(self._lane, turn, found=self.state.seq):
                 yield event
             while True:
                 self._tenure.check()

@@ -52,14 +52,19 @@ class Teller:
     def __init__(self, turn: CurrentTurn) -> None:
         self._turn = turn
         self._told = 0
+        self._found = 0
 
-    def opening(self, lane: LaneState, turn: TurnState | None) -> list[AgentEvent]:
-        """What an earlier worker left: repairs of a damaged transcript, results already there."""
+    def opening(self, lane: LaneState, turn: TurnState | None, *, found: int) -> list[AgentEvent]:
+        """What an earlier worker left: repairs of a damaged transcript, results already there.
+
+        Entries up to seq `found` are not this worker's.
+        """
+        self._found = found
         repairs = [AgentEvent("repair", repair) for repair in lane.transcript.repairs]
         if turn is None:
             return repairs
         self._turn.look_up(turn.answer)
-        return [*repairs, *self.results(turn, replayed=True)]
+        return [*repairs, *self.results(turn)]
 
     def tell(self, entries: Sequence[e.Entry], turn: TurnState | None) -> list[AgentEvent]:
         """Events of entries that are durable now; `turn` is the lane's newest."""
@@ -79,7 +84,7 @@ class Teller:
                 events.append(AgentEvent("step", f"iteration:{body.iteration}", id=entry.seq))
         return events
 
-    def results(self, turn: TurnState, *, replayed: bool = False) -> list[AgentEvent]:
+    def results(self, turn: TurnState) -> list[AgentEvent]:
         """Results that are due: a call's comes when all calls before it have theirs."""
         events = []
         for call in turn.calls[self._told :]:
@@ -95,7 +100,7 @@ class Teller:
                     call=self._turn.call(call.index),
                     attempt=outcome.attempt,
                     is_error=outcome.outcome != "ok",
-                    replayed=replayed,
+                    replayed=call.finished_seq <= self._found,
                 )
             )
         return events

@@ -93,6 +93,8 @@ class Journal:
         self._lease = lease
         self._lock = asyncio.Lock()
         self._unsettled: tuple[list[Row], int] | None = None
+        self._overtaken = False
+        self._cancelled: asyncio.CancelledError | None = None
 
     async def commit(
         self,
@@ -113,24 +115,46 @@ class Journal:
         Returns the durable entries; empty when nothing was to be said.
         """
         async with self._lock:
-            while True:
-                try:
-                    await self._settle()
-                    bodies = build(self.state)
-                    releasing = release is not None and release(bodies)
-                    if not bodies and not releasing:
-                        return []
-                    return await self._append(bodies, lane, note_id, release=releasing)
-                except HeadMoved:
-                    self._unsettled = None
-                    self.state = await load(self._port, self.state.run_id)
-                    if not follow:
-                        raise
+            try:
+                entries = await self._commit(build, lane, note_id, release=release, follow=follow)
+            finally:
+                cancelled, self._cancelled = self._cancelled, None
+            if cancelled is not None:
+                raise cancelled
+            return entries
 
     async def refresh(self) -> None:
         """Fold what others appended since."""
         async with self._lock:
             await _catch_up(self._port, self.state, None)
+
+    async def _commit(
+        self,
+        build: Build,
+        lane: str,
+        note_id: str,
+        *,
+        release: Callable[[Sequence[Body]], bool] | None,
+        follow: bool,
+    ) -> list[Entry]:
+        while True:
+            if self._overtaken:
+                self.state = await load(self._port, self.state.run_id)
+                self._overtaken = False
+            try:
+                await self._settle()
+                bodies = build(self.state)
+                releasing = release is not None and release(bodies)
+                if not bodies and not releasing:
+                    return []
+                return await self._append(bodies, lane, note_id, release=releasing)
+            except HeadMoved:
+                # The state holds entries that the store refused; nothing may build on it, also
+                # if reading the newest one is cut off and only the next commit gets to it.
+                self._unsettled = None
+                self._overtaken = True
+                if not follow:
+                    raise
 
     async def _append(
         self, bodies: Sequence[Body], lane: str, note_id: str, *, release: bool
@@ -166,9 +190,9 @@ class Journal:
 
     async def _send(self, rows: Sequence[Row], after: int, *, release: bool) -> Head:
         """Send until the store has answered. Cancelled or failed in between, the very same rows
-        are sent again: the store answers by comparing them with what it holds.
+        are sent again: the store answers by comparing them with what it holds. The cancellation
+        counts once the commit has come to its end.
         """
-        cancelled: asyncio.CancelledError | None = None
         delays = iter(APPEND_RETRY_SECONDS)
         while True:
             try:
@@ -181,16 +205,14 @@ class Journal:
                     release=release,
                 )
             except asyncio.CancelledError as exc:
-                cancelled = exc
+                self._cancelled = exc
             except StoreUnreachable:
                 delay = next(delays, None)
-                if delay is None or cancelled is not None:
+                if delay is None or self._cancelled is not None:
                     raise
                 await self._clock.sleep(delay)
             else:
                 self._unsettled = None
-                if cancelled is not None:
-                    raise cancelled
                 return head
 
 
