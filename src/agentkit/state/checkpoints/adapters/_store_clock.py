@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from agentkit.core.contracts.ports import ClockPort
+from agentkit.core.runtime.clock import SystemClock
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class StoreClock:
     """Milliseconds that never step back within one boot, the boot's id, and wall time.
 
-    Where the system cannot name its boot, elapsed time could not be compared between processes
-    before and after a restart; wall time stands in for it there.
+    Where the system does not name its boots, elapsed time from before a restart could not be told
+    from elapsed time after it; there wall time judges leases instead.
+
+    Args:
+        clock: what is asked; the machine's own clocks if `None`.
     """
 
     def __init__(self, clock: ClockPort | None = None) -> None:
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self.boot = boot_id()
+        self._elapsed = self._clock.elapsed if self.boot or clock else self._clock.now
 
     def elapsed_ms(self) -> int:
-        """Elapsed time; comparable between processes of the same boot."""
-        if self._clock is not None:
-            return round(self._clock.elapsed() * 1000)
-        if self.boot and _BOOT_CLOCK is not None:
-            # A lease is judged in worker threads and across processes, where no port reaches.
-            return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
-        return self.wall_ms()
+        """Elapsed time; comparable between the processes of one boot."""
+        return round(self._elapsed() * 1000)
 
     def wall_ms(self) -> int:
         """Milliseconds since the Unix epoch; may step back."""
-        if self._clock is not None:
-            return round(self._clock.now() * 1000)
-        return time.time_ns() // 1_000_000  # noqa: TID251 (the store's own clock makes epochs)
+        return round(self._clock.now() * 1000)
 
 
 def boot_id() -> str:
