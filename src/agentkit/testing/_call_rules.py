@@ -1,0 +1,128 @@
+"""The invariants of single calls: how often they ran, how they were settled, who decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from agentkit.testing._facts import Call, Fact, Story
+from agentkit.testing.effects import Effect
+
+
+def once(
+    story: Story, effects: Sequence[Effect], tools: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """I1, I2, I8: runs and effects against the intents that allowed them."""
+    intents = Counter(_dispatch(fact) for fact in story.of("tool_started"))
+    runs = Counter(
+        (one.key, one.digest, one.attempt, one.epoch) for one in effects if one.kind == "run"
+    )
+    for dispatch, times in runs.items():
+        if times > intents[dispatch]:
+            name = "I1" if intents[dispatch] else "I8"
+            yield name, f"{intents[dispatch]} intents, but {times} runs, of {dispatch}"
+    for one in effects:
+        if one.kind == "effect" and not intents[one.key, one.digest, one.attempt, one.epoch]:
+            yield "I8", f"an effect of {one.tool} has no intent (key {one.key}, {one.digest})"
+    had = Counter(one.key for one in effects if one.kind == "effect" and one.key)
+    for call in story.calls.values():
+        yield from _effects_of(call, had, tools)
+
+
+def _effects_of(
+    call: Call, had: Mapping[str, int], tools: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    kind = tools.get(call.name)
+    keys = {fact.body.get("key", "") for fact in call.of("tool_started")} - {""}
+    if kind in {None, "read"} or not keys:
+        return
+    if len(keys) > 1:
+        yield "I2", f"{call.label}: its attempts had different keys"
+    times = sum(had.get(key, 0) for key in keys)
+    asked_for = sum(fact.body["answer"] == "run_again" for fact in call.of("decided"))
+    if times > 1 + (asked_for if kind == "plain" else 0):
+        yield "I2", f"{call.label}: {times} effects, with {asked_for} asked for by a human"
+    if call.settled and call.settled[0].body.get("outcome", "ok") == "ok" and not times:
+        yield "I8", f"{call.label}: it is recorded as done and had no effect"
+
+
+def settled(story: Story, tools: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """I1, I4, I13: one end for each call, and the right way out of each doubt."""
+    for call in story.calls.values():
+        ends = call.settled
+        if len(ends) > 1:
+            yield "I13", f"{call.label}: it was settled {len(ends)} times"
+        if not ends and story.end is not None and story.end.kind == "finished":
+            yield "I13", f"{call.label}: the run finished without its outcome"
+        if ends:
+            for fact in call.of("tool_started"):
+                if fact.seq > ends[0].seq:
+                    yield "I1", f"{call.label}: it was started again after its outcome"
+        yield from _doubts(story, call, tools.get(call.name))
+
+
+def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, str]]:
+    """Each intent that was left open is followed by what its tool allows, and by nothing else."""
+    intent: Fact | None = None
+    decided = False
+    for fact in call.facts:
+        if fact.kind == "decided":
+            decided = True
+        elif fact.kind == "tool_started":
+            if intent is not None and not decided:
+                if kind == "plain":
+                    yield "I13", f"{call.label}: started again at {fact.seq} without a human"
+                elif fact.epoch == intent.epoch:
+                    yield "I4", f"{call.label}: two open intents in epoch {fact.epoch}"
+            intent, decided = fact, False
+        elif fact.kind == "tool_finished":
+            own = intent is not None and fact.epoch == intent.epoch
+            guessed = fact.body.get("outcome", "ok") == "ok" and not own and not decided
+            if guessed:
+                yield "I13", f"{call.label}: outcome {fact.seq} was recorded by another worker"
+            if fact.body.get("outcome", "ok") != "unknown":
+                intent = None
+            decided = False
+    terminal = story.end is not None and story.end.kind == "finished"
+    if terminal and intent is not None:
+        yield "I13", f"{call.label}: its intent at {intent.seq} was left in doubt"
+
+
+def decisions(story: Story) -> Iterator[tuple[str, str]]:
+    """I11: questions stay open until they are decided; a decision moves its own question, once."""
+    for call in story.calls.values():
+        question: Fact | None = None
+        decision: Fact | None = None
+        for fact in call.facts:
+            if fact.kind == "question_asked":
+                if question is not None and decision is None:
+                    yield "I11", f"{call.label}: asked again at {fact.seq}, undecided"
+                question, decision = fact, None
+            elif fact.kind == "decided":
+                if decision is not None:
+                    yield "I11", f"{call.label}: decided again at {fact.seq}"
+                decision = fact
+                if question is not None and fact.body["digest"] != question.body["digest"]:
+                    yield "I11", f"{call.label}: decision {fact.seq} is bound to another digest"
+            elif fact.kind in {"tool_started", "tool_finished"} and question is not None:
+                if decision is None:
+                    yield "I11", f"{call.label}: moved at {fact.seq} before a decision"
+                question = decision = None
+    yield from _asked_while_open(story)
+
+
+def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
+    undecided: set[str] = set()
+    for fact in story.facts:
+        if fact.kind == "question_asked":
+            undecided.add(f"q{fact.seq}")
+        elif fact.kind == "decided":
+            undecided.discard(fact.body["question"])
+        elif fact.kind in {"model_answered", "finished"} and undecided:
+            yield "I11", f"the run went on at {fact.seq} while {sorted(undecided)} were open"
+            return
+
+
+def _dispatch(fact: Fact) -> tuple[str, str, int, int]:
+    body = fact.body
+    return body.get("key", ""), body["digest"], body.get("attempt", 1), fact.epoch

@@ -1,0 +1,119 @@
+"""A journal read a second time, by other code than the product's: plain lists and dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentkit.core.contracts.ports import Row
+
+OPEN = frozenset({"unknown", "not_started", "retrying"})
+TERMINAL = frozenset({"finished", "failed", "cancelled"})
+
+
+class Fact(NamedTuple):
+    """One entry as it stands in the bytes."""
+
+    seq: int
+    id: str
+    epoch: int
+    lane: str
+    kind: str
+    body: dict[str, Any]
+
+    @property
+    def settles(self) -> bool:
+        """Whether it is an outcome after which the call is over."""
+        return self.kind == "tool_finished" and self.body.get("outcome", "ok") not in OPEN
+
+
+@dataclass(frozen=True)
+class Place:
+    """The identity of a call."""
+
+    lane: str
+    turn: int
+    index: int
+
+
+@dataclass
+class Call:
+    """All facts of one call, in order."""
+
+    place: Place
+    name: str
+    facts: list[Fact] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Fact]:
+        """Those of one kind."""
+        return [fact for fact in self.facts if fact.kind == kind]
+
+    @property
+    def settled(self) -> list[Fact]:
+        """Its final outcomes; a sound journal has one at most."""
+        return [fact for fact in self.facts if fact.settles]
+
+    @property
+    def label(self) -> str:
+        """How a violation names it."""
+        return f"{self.name}, call {self.place.index} of turn {self.place.turn}"
+
+
+@dataclass
+class Story:
+    """A journal, told by facts."""
+
+    facts: list[Fact]
+    calls: dict[Place, Call]
+    questions: dict[str, Call]
+
+    def of(self, kind: str) -> list[Fact]:
+        """The facts of one kind."""
+        return [fact for fact in self.facts if fact.kind == kind]
+
+    @property
+    def end(self) -> Fact | None:
+        """The first terminal entry."""
+        return next((fact for fact in self.facts if fact.kind in TERMINAL), None)
+
+
+def chain(rows: Sequence[Row]) -> Iterator[str]:
+    """What is wrong with the rows as rows: gaps, and checksums that do not follow."""
+    before = b""
+    for number, row in enumerate(rows, 1):
+        if row.seq != number:
+            yield f"entry {row.seq} stands at position {number}"
+        before = blake2b(before + row.body, digest_size=8).digest()
+        if row.check != before:
+            yield f"the checksum of entry {row.seq} does not follow from the one before"
+
+
+def tell(rows: Sequence[Row]) -> Story:
+    """Read the rows; a decision belongs to the call whose question it answers."""
+    story = Story([], {}, {})
+    for row in rows:
+        seq, identity, epoch, lane, _, body = msgspec.json.decode(row.body)
+        fact = Fact(seq, identity, epoch, lane, body["type"], body)
+        story.facts.append(fact)
+        if fact.kind == "model_answered":
+            for index, (_, name, *_) in enumerate(body.get("calls", ())):
+                place = Place(lane, body["turn"], index)
+                story.calls[place] = Call(place, name)
+            continue
+        call = story.calls.get(Place(lane, body.get("turn", 0), body.get("index", 0)))
+        if fact.kind == "decided":
+            call = story.questions.get(body["question"])
+        if call is not None and fact.kind in _OF_CALLS:
+            call.facts.append(fact)
+            if fact.kind == "question_asked":
+                story.questions[f"q{seq}"] = call
+    return story
+
+
+_OF_CALLS = frozenset(
+    {"tool_started", "tool_finished", "question_asked", "decided", "value_recorded"}
+)

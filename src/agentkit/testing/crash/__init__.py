@@ -1,0 +1,24 @@
+"""The crash harness: real workers, killed at every border and at random instants."""
+
+from agentkit.testing.crash.borders import CrashingLLM, CrashingStore, crashing
+from agentkit.testing.crash.loop import SCENARIO, Campaign, NoProgress, WorkerFailed
+from agentkit.testing.crash.plan import BORDERS, BorderLog, CrashPlan
+from agentkit.testing.crash.processes import Ended, ForkServer, How, WorkerStuck, serve
+
+__all__ = [
+    "BORDERS",
+    "SCENARIO",
+    "BorderLog",
+    "Campaign",
+    "CrashPlan",
+    "CrashingLLM",
+    "CrashingStore",
+    "Ended",
+    "ForkServer",
+    "How",
+    "NoProgress",
+    "WorkerFailed",
+    "WorkerStuck",
+    "crashing",
+    "serve",
+]

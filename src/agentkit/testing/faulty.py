@@ -1,0 +1,157 @@
+"""A store that fails on purpose: at the calls that a test names, in the ways that stores fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from agentkit.core.contracts.errors import StoreUnreachable
+from agentkit.core.contracts.ports import (
+    ClockPort,
+    Head,
+    JournalPort,
+    Lease,
+    Renewal,
+    Row,
+    Summary,
+)
+from agentkit.core.runtime import SystemClock
+from agentkit.state.checkpoints.adapters import StoreWrapper
+
+__all__ = ["OPERATIONS", "Fault", "FaultKind", "FaultyStore", "Operation"]
+
+T = TypeVar("T")
+
+Operation: TypeAlias = Literal["acquire", "append", "read", "head", "renew"]
+
+OPERATIONS: tuple[Operation, ...] = ("acquire", "append", "read", "head", "renew")
+"""What a `FaultyStore` counts and disturbs."""
+
+FaultKind: TypeAlias = Literal["before", "after", "twice", "delay"]
+"""`before`: nothing is done and an error is raised. `after`: it is done, durable, and an error is
+raised all the same. `twice`: it is done, and done again as a repeated message would. `delay`: it
+is done `seconds` later."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One disturbance.
+
+    Args:
+        kind: see `FaultKind`.
+        operation: which calls it may hit; any where `None`.
+        call: the first call that it hits, counted from 1 among the calls of `operation`.
+        times: how many calls in a row it hits.
+        seconds: of `delay`.
+        error: what is raised; by default `StoreUnreachable`.
+    """
+
+    kind: FaultKind
+    operation: Operation | None = None
+    call: int = 1
+    times: int = 1
+    seconds: float = 0.0
+    error: Exception | None = None
+
+
+class FaultyStore(StoreWrapper):
+    """Hands calls on to another store, but for those that a fault hits. Deterministic.
+
+    Args:
+        inner: the store that does the work.
+        faults: what goes wrong.
+        clock: sleeps for `delay`.
+
+    Attributes:
+        calls: calls so far, by operation.
+        fired: faults that really happened, by kind: a test asserts that its fault is among them.
+    """
+
+    def __init__(self, inner: JournalPort, *faults: Fault, clock: ClockPort | None = None) -> None:
+        super().__init__(inner)
+        self.faults = list(faults)
+        self.calls: Counter[str] = Counter()
+        self.fired: Counter[str] = Counter()
+        self._clock: ClockPort = clock or SystemClock()
+
+    async def acquire(
+        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+    ) -> Lease:
+        """See `JournalPort.acquire`."""
+        forward = super().acquire
+        return await self._disturbed(
+            "acquire", lambda: forward(run, owner, ttl_seconds, supersede=supersede)
+        )
+
+    async def append(
+        self,
+        run: str,
+        rows: Sequence[Row],
+        *,
+        after: int,
+        lease: Lease | None,
+        summary: Summary,
+        release: bool = False,
+    ) -> Head:
+        """See `JournalPort.append`."""
+        forward = super().append
+        return await self._disturbed(
+            "append",
+            lambda: forward(run, rows, after=after, lease=lease, summary=summary, release=release),
+        )
+
+    async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
+        """See `JournalPort.read`."""
+        forward = super().read
+        return await self._disturbed("read", lambda: forward(run, after=after, limit=limit))
+
+    async def head(self, run: str) -> Head | None:
+        """See `JournalPort.head`."""
+        forward = super().head
+        return await self._disturbed("head", lambda: forward(run))
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        """See `JournalPort.renew`; a `delay` is not slept here, where it would block."""
+        fault = self._hit("renew")
+        if fault is not None and fault.kind == "before":
+            raise self._error(fault, "renew")
+        renewals = super().renew(leases)
+        if fault is not None and fault.kind == "twice":
+            renewals = super().renew(leases)
+        if fault is not None and fault.kind == "after":
+            raise self._error(fault, "renew")
+        return renewals
+
+    async def _disturbed(self, operation: Operation, call: Callable[[], Awaitable[T]]) -> T:
+        fault = self._hit(operation)
+        if fault is None:
+            return await call()
+        if fault.kind == "before":
+            raise self._error(fault, operation)
+        if fault.kind == "delay":
+            await self._clock.sleep(fault.seconds)
+            return await call()
+        await call()
+        if fault.kind == "twice":
+            return await call()
+        raise self._error(fault, operation)
+
+    def _hit(self, operation: Operation) -> Fault | None:
+        """Count the call; the fault that hits it, if any."""
+        self.calls[operation] += 1
+        total = self.calls.total()
+        for fault in self.faults:
+            number = self.calls[operation] if fault.operation is not None else total
+            mine = fault.operation in {None, operation}
+            if mine and fault.call <= number < fault.call + fault.times:
+                self.fired[fault.kind] += 1
+                return fault
+        return None
+
+    def _error(self, fault: Fault, operation: Operation) -> Exception:
+        if fault.error is not None:
+            return fault.error
+        when = "before it was done" if fault.kind == "before" else "after it was done"
+        return StoreUnreachable(f"fault: {operation} failed {when}")
