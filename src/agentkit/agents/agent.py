@@ -19,6 +19,7 @@ from agentkit.agents.setting import Setting, settle
 from agentkit.agents.spec import AgentSpec, make_spec
 from agentkit.agents.stream import RunStream
 from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import Decision
 from agentkit.core.runtime import RunContext, SystemChance
 from agentkit.state.journal.drives import DriveRecord
@@ -42,29 +43,36 @@ class Agent:
 
     Args:
         name: names the agent's slot in a run's journal; 1 to 512 characters.
-        model: the model: `anthropic:…`, `openai:…`, or a bare name for the invoker's model.
+        model: `anthropic:…`, `openai:…`, or a bare name for the invoker's model; or a model
+            itself (an `LLMPort`, such as `FakeLLM(…)`), used where `Services` has no invoker.
         prompt: the system prompt.
         cognition: which decisions its loop makes; by default one call of the model.
 
     Raises:
         InvalidId, InvalidSpec: the definition is not usable as written.
+
+    Attributes:
+        reference: where the definition is (`module:variable`), recorded with each new run; the
+            command line sets it.
     """
 
     def __init__(
         self,
         name: str,
-        model: str = "",
+        model: str | LLMPort = "",
         prompt: str = "",
         *,
         cognition: Cognition | None = None,
     ) -> None:
         self.name = name
-        self.model = model
+        self.model = model if isinstance(model, str) else model.origin
+        self.llm = None if isinstance(model, str) else model
         self.prompt = prompt
+        self.reference = ""
         self.cognition: Cognition = cognition or SingleCallCognition()
         self._registry = ToolRegistry(self.cognition.tools)
         self._made: AgentSpec | None = None
-        make_spec(name=name, model=model, system=prompt, tools=(), max_iterations=1)
+        make_spec(name=name, model=self.model, system=prompt, tools=(), max_iterations=1)
 
     async def run(
         self,
@@ -96,7 +104,9 @@ class Agent:
             LeaseLost: another worker took the run over while this one was at it.
             StoreError: the store failed; the run is resumable.
         """
-        setting = settle(self.model, ctx, run_id=run_id or SystemChance().token(), store=store)
+        setting = settle(
+            self.llm or self.model, ctx, run_id=run_id or SystemChance().token(), store=store
+        )
         stream = self._stream(setting, _checked_task(task), wait_seconds, deltas=False)
         return await _result_of(setting, stream)
 
@@ -116,7 +126,7 @@ class Agent:
 
     def stream(self, task: str, ctx: RunContext, *, wait_seconds: float = 0.0) -> RunStream:
         """Like `run`, telling what happens; the last event is `final` with the result."""
-        setting = settle(self.model, ctx, run_id="", store=None)
+        setting = settle(self.llm or self.model, ctx, run_id="", store=None)
         return self._stream(setting, _checked_task(task), wait_seconds, deltas=True)
 
     async def resume(
@@ -145,7 +155,7 @@ class Agent:
             InvalidDecision: decisions do not fit the open questions; nothing was done.
             Others as for `run`.
         """
-        setting = settle(self.model, ctx, run_id=run_id, store=store)
+        setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
         if setting.context.correlation_id != run_id:
             message = f"resume of run {run_id!r} was given the context of another run"
             raise InvalidSpec(f"{message}: {setting.context.correlation_id!r}")
@@ -180,6 +190,7 @@ class Agent:
                 system=self.prompt,
                 tools=self._registry.definitions,
                 max_iterations=self.cognition.max_iterations,
+                reference=self.reference,
             )
         return self._made
 

@@ -156,6 +156,7 @@ def _opening(
             nonce=context.services.chance.token()[:16],
             scope=context.scope.key,
             identity=context.identity,
+            reference=spec.reference,
         ),
         taken,
     ]

@@ -10,6 +10,7 @@ from dataclasses import replace as replaced
 from functools import cached_property
 
 from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.ports import CheckpointPort, JournalPort
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.state.checkpoints import Checkpointer
@@ -36,14 +37,14 @@ class Setting:
     Args:
         context: which run.
         port: the store, looking at the run's scope.
-        model: the agent's model string.
+        model: the agent's model string, or the model itself.
         volatile: the store is private and in memory.
         owned: the store was opened for this call and is closed with it.
     """
 
     context: RunContext
     port: JournalPort
-    model: str
+    model: str | LLMPort
     volatile: bool = False
     owned: JournalPort | None = None
 
@@ -59,6 +60,8 @@ class Setting:
         given = self.context.services.invoker
         if given is not None:
             return given
+        if not isinstance(self.model, str):
+            return Invoker(self.model)
         from agentkit.models.providers.frontiers import from_string
 
         return Invoker(from_string(self.model))
@@ -80,7 +83,9 @@ class Setting:
             await self.owned.aclose()
 
 
-def settle(model: str, ctx: RunContext | None, *, run_id: str, store: str | None) -> Setting:
+def settle(
+    model: str | LLMPort, ctx: RunContext | None, *, run_id: str, store: str | None
+) -> Setting:
     """Complete what the caller gave.
 
     Raises:

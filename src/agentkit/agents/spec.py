@@ -27,6 +27,7 @@ class AgentSpec(msgspec.Struct, frozen=True):
         max_iterations: model answers before the run is parked.
         fingerprint: identifies model, prompt and tools.
         lane: the agent's lane in a run's journal.
+        reference: where the definition is, `module:variable`, if that is known.
     """
 
     name: str
@@ -36,10 +37,17 @@ class AgentSpec(msgspec.Struct, frozen=True):
     max_iterations: int
     fingerprint: str
     lane: str
+    reference: str = ""
 
 
 def make_spec(
-    *, name: str, model: str, system: str, tools: tuple[ToolDefinition, ...], max_iterations: int
+    *,
+    name: str,
+    model: str,
+    system: str,
+    tools: tuple[ToolDefinition, ...],
+    max_iterations: int,
+    reference: str = "",
 ) -> AgentSpec:
     """Check and fingerprint a definition.
 
@@ -58,7 +66,8 @@ def make_spec(
         raise InvalidSpec(message)
     definition = msgspec.json.encode([model, system, tools], order="sorted")
     fingerprint = blake2b(definition, digest_size=8).hexdigest()
-    return AgentSpec(name, model, system, tools, max_iterations, fingerprint, agent_lane(name))
+    lane = agent_lane(name)
+    return AgentSpec(name, model, system, tools, max_iterations, fingerprint, lane, reference)
 
 
 def bare_model(model: str) -> str:

@@ -53,7 +53,8 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_start
     """The run exists. Prompt and tools are kept as they are sent on every request of the run.
 
     `fingerprint` identifies the definition (prompt, tools, model); `nonce` is random and makes
-    idempotency keys of different runs differ even where a run id is used again.
+    idempotency keys of different runs differ even where a run id is used again. `reference` tells
+    a person, or the command line, where the agent's definition is (`module:variable`).
     """
 
     task: str
@@ -66,6 +67,7 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_start
     scope: str = ""
     identity: str = ""
     parent: str = ""
+    reference: str = ""
 
 
 class LeaseTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="lease_taken"):
