@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from agentkit.core.contracts.errors import EntryTooLarge, RunError, StoreError
 from agentkit.core.contracts.slots import check_id
@@ -138,16 +138,26 @@ class ToolContext:
             answer = loop.create_future()
             asked.put(answer)
             value, exc = await answer
-            if exc is not None:
-                raise exc
-            return value
+            if exc is None:
+                return value
+            # SystemExit and its like would end the loop; here they concern the tool's thread only.
+            raise exc if isinstance(exc, Exception) else _StepLeft
 
         recorded = asyncio.run_coroutine_threadsafe(self.record(name, produce), loop)
         recorded.add_done_callback(lambda _: asked.put(None))
         answer = asked.get()
-        if answer is not None:
-            loop.call_soon_threadsafe(_settle, answer, _outcome(fn))
-        return recorded.result()
+        if answer is None:
+            return recorded.result()
+        outcome = _outcome(fn)
+        loop.call_soon_threadsafe(_settle, answer, outcome)
+        try:
+            return recorded.result()
+        except _StepLeft:
+            raise cast("BaseException", outcome[1]) from None
+
+
+class _StepLeft(Exception):
+    """Stands in the loop for what a step raised beside ordinary errors."""
 
 
 def _outcome(fn: Callable[[], object]) -> tuple[object, BaseException | None]:
