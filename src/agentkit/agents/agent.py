@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from agentkit.agents.background import run_in_background
-from agentkit.agents.claim import claim
+from agentkit.agents.claim import admit, claim
 from agentkit.agents.cognition import Cognition, SingleCallCognition
 from agentkit.agents.decisions import check_decisions
 from agentkit.agents.drive import Drive
@@ -21,7 +21,7 @@ from agentkit.agents.stream import RunStream
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import Decision
-from agentkit.core.runtime import RunContext, SystemChance
+from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import DriveRecord
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load_known
@@ -104,11 +104,9 @@ class Agent:
             LeaseLost: another worker took the run over while this one was at it.
             StoreError: the store failed; the run is resumable.
         """
-        setting = settle(
-            self.llm or self.model, ctx, run_id=run_id or SystemChance().token(), store=store
-        )
-        stream = self._stream(setting, _checked_task(task), wait_seconds, deltas=False)
-        return await _result_of(setting, stream)
+        checked = _checked_task(task)
+        setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
+        return await _result_of(setting, self._stream(setting, checked, wait_seconds, deltas=False))
 
     def run_sync(
         self,
@@ -126,8 +124,9 @@ class Agent:
 
     def stream(self, task: str, ctx: RunContext, *, wait_seconds: float = 0.0) -> RunStream:
         """Like `run`, telling what happens; the last event is `final` with the result."""
-        setting = settle(self.llm or self.model, ctx, run_id="", store=None)
-        return self._stream(setting, _checked_task(task), wait_seconds, deltas=True)
+        checked = _checked_task(task)
+        setting = settle(self.llm or self.model, ctx, run_id=None, store=None)
+        return self._stream(setting, checked, wait_seconds, deltas=True)
 
     async def resume(
         self,
@@ -156,9 +155,6 @@ class Agent:
             Others as for `run`.
         """
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
-        if setting.context.correlation_id != run_id:
-            message = f"resume of run {run_id!r} was given the context of another run"
-            raise InvalidSpec(f"{message}: {setting.context.correlation_id!r}")
         try:
             await self._decide(setting, decisions or {})
         except BaseException:
@@ -169,6 +165,7 @@ class Agent:
     async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | str]) -> None:
         run_id = setting.context.correlation_id
         state = await load_known(setting.port, run_id)
+        admit(state, self._spec(), task=None)
         if not decisions:
             return
         check_decisions(state, decisions)
@@ -215,6 +212,11 @@ class Agent:
         """The one way in which a run is started or continued."""
         spec = self._spec()
         news = _Later()
+
+        def prepare(state: RunState) -> None:
+            _warn_if_changed(state, spec)
+            _ = setting.invoker
+
         claimed = await claim(
             setting.port,
             setting.context,
@@ -224,14 +226,13 @@ class Agent:
             wait_seconds=wait_seconds,
             heartbeat=(heartbeat := heartbeat_for(setting.port)),
             on_news=news,
-            prepare=lambda: setting.invoker,
+            prepare=prepare,
         )
         if isinstance(claimed, RunState):
             for event in final_events(claimed):
                 yield event
             return
         try:
-            _warn_if_changed(claimed.journal.state, spec)
             drive = Drive(
                 claimed,
                 spec=spec,

@@ -24,7 +24,7 @@ from agentkit.state.journal.journal import Journal, load
 from agentkit.state.journal.lease import LEASE_SECONDS, HeartbeatPort, Tenure
 from agentkit.state.journal.owner import is_dead
 
-__all__ = ["Claimed", "claim"]
+__all__ = ["Claimed", "admit", "claim"]
 
 POLL_SECONDS = 0.25
 """How often a waiting `acquire` looks whether the holder has released or died."""
@@ -48,7 +48,7 @@ async def claim(
     wait_seconds: float,
     heartbeat: HeartbeatPort,
     on_news: Callable[[], None],
-    prepare: Callable[[], object],
+    prepare: Callable[[RunState], object],
 ) -> Claimed | RunState:
     """Take run `context.correlation_id` to work on it; its state alone where nothing is to do.
 
@@ -61,7 +61,8 @@ async def claim(
         wait_seconds: how long to wait for a lease that somebody holds.
         heartbeat: keeps the lease.
         on_news: called by the heartbeat, see `Tenure`.
-        prepare: called before anything is written; what it raises keeps it that way.
+        prepare: called with the run's state before anything is written; what it raises keeps it
+            that way.
 
     Raises:
         RunNotFound: to resume, but there is no such run.
@@ -71,9 +72,9 @@ async def claim(
     """
     run_id = context.correlation_id
     state = await load(port, run_id)
-    if not _admit(state, spec, task):
+    if not admit(state, spec, task=task):
         return state
-    prepare()
+    prepare(state)
     clock = context.services.clock
     sent_at = heartbeat.clock.elapsed()
     lease = await _acquire(port, run_id, owner, wait_seconds, clock)
@@ -81,7 +82,7 @@ async def claim(
     journal = Journal(port, state, clock=clock, lease=lease)
     try:
         await journal.refresh()
-        if not _admit(journal.state, spec, task):
+        if not admit(journal.state, spec, task=task):
             await _give_back(journal, heartbeat, tenure)
             return journal.state
         await journal.commit(lambda now: _opening(now, context, spec, task, lease), lane="")
@@ -99,8 +100,12 @@ async def _give_back(journal: Journal, heartbeat: HeartbeatPort, tenure: Tenure)
         await journal.commit(lambda _: [], lane="", release=lambda _: True)
 
 
-def _admit(state: RunState, spec: AgentSpec, task: str | None) -> bool:
-    """Whether there is something to drive; raises where the call does not fit the run."""
+def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
+    """Whether there is something to drive.
+
+    Raises:
+        RunNotFound, RunIdReused, RunSuspended: the call does not fit the run, see `claim`.
+    """
     run_id = state.run_id
     started = state.started
     if started is None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.ports import CheckpointPort, JournalPort
-from agentkit.core.runtime import Invoker, RunContext
+from agentkit.core.runtime import Invoker, RunContext, SystemChance
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.checkpoints.shim import ShimJournal
@@ -84,21 +84,24 @@ class Setting:
 
 
 def settle(
-    model: str | LLMPort, ctx: RunContext | None, *, run_id: str, store: str | None
+    model: str | LLMPort, ctx: RunContext | None, *, run_id: str | None, store: str | None
 ) -> Setting:
-    """Complete what the caller gave.
+    """Complete what the caller gave; without a context or a run id the run gets a random one.
 
     Raises:
         InvalidSpec: both a context and a store were given, or a context and another run id.
         InvalidStoreUrl: the store URL is malformed or unknown.
     """
-    context = ctx or RunContext(correlation_id=run_id)
+    context = ctx or RunContext(correlation_id=SystemChance().token() if run_id is None else run_id)
+    if run_id not in {None, context.correlation_id}:
+        message = f"run {run_id!r} was given the context of another run"
+        raise InvalidSpec(f"{message}: {context.correlation_id!r}")
     if ctx is not None and store is not None:
         message = f"run {ctx.correlation_id!r}: give either a context or a store URL, not both"
         raise InvalidSpec(message)
     services = context.services
-    url = store or os.environ.get(STORE_VARIABLE, "")
-    if services.checkpointer is None and url:
+    url = os.environ.get(STORE_VARIABLE) or None if store is None else store
+    if services.checkpointer is None and url is not None:
         from agentkit.state.checkpoints.adapters import open_store
 
         opened = open_store(url)
