@@ -72,8 +72,8 @@ class Drive:
         threads: ToolThreads,
         stream: bool,
     ) -> None:
-        self._journal, self._tenure, lease = claimed
-        self._epoch = lease.epoch
+        self._journal, self._tenure, self._heartbeat = claimed
+        self._epoch = self._tenure.lease.epoch
         self._spec = spec
         self._invoker = invoker
         self._clock = context.services.clock
@@ -89,7 +89,7 @@ class Drive:
             run_id=context.correlation_id,
             scope=context.scope,
             identity=context.identity,
-            epoch=lease.epoch,
+            epoch=self._epoch,
             threads=threads,
             recorder=self._record_value,
         )
@@ -117,7 +117,7 @@ class Drive:
             turn = open_turn(self.state, self._spec)
             for event in self._teller.opening(self._lane, turn, found=self.state.seq):
                 yield event
-            while True:
+            while not self._over:  # the lease goes with the last entries
                 self._tenure.check()
                 action = self._decide(self.state)
                 if isinstance(action, Leave):
@@ -131,7 +131,10 @@ class Drive:
                     async for event in acting:
                         yield event
         finally:
-            await self._close()
+            try:
+                await self._close()
+            finally:
+                self._heartbeat.unwatch(self._tenure)
 
     # --- deciding and recording --------------------------------------------------------------
 
