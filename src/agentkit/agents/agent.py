@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from agentkit.agents.background import run_in_background
-from agentkit.agents.claim import admit, claim
+from agentkit.agents.claim import Claimed, admit, claim
 from agentkit.agents.cognition import Cognition, SingleCallCognition
 from agentkit.agents.decisions import check_decisions
 from agentkit.agents.drive import Drive
@@ -155,12 +155,20 @@ class Agent:
             Others as for `run`.
         """
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
-        try:
-            await self._decide(setting, decisions or {})
-        except BaseException:
-            await setting.close()
-            raise
-        return await _result_of(setting, self._stream(setting, None, wait_seconds, deltas=False))
+        stream = self._stream(setting, None, wait_seconds, deltas=False, decisions=decisions)
+        return await _result_of(setting, stream)
+
+    def resume_stream(
+        self,
+        run_id: str,
+        decisions: Mapping[str, Decision | str] | None,
+        ctx: RunContext,
+        *,
+        wait_seconds: float = LEASE_SECONDS,
+    ) -> RunStream:
+        """Like `resume`, telling what happens; decisions are recorded when it is first read."""
+        setting = settle(self.llm or self.model, ctx, run_id=run_id, store=None)
+        return self._stream(setting, None, wait_seconds, deltas=True, decisions=decisions)
 
     async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | str]) -> None:
         run_id = setting.context.correlation_id
@@ -192,12 +200,20 @@ class Agent:
         return self._made
 
     def _stream(
-        self, setting: Setting, task: str | None, wait_seconds: float, *, deltas: bool
+        self,
+        setting: Setting,
+        task: str | None,
+        wait_seconds: float,
+        *,
+        deltas: bool,
+        decisions: Mapping[str, Decision | str] | None = None,
     ) -> RunStream:
         setting.warn_if_volatile(self._registry.side_effecting())
         return RunStream(
             setting.key,
-            lambda record: self._events(setting, task, wait_seconds, record, deltas=deltas),
+            lambda record: self._events(
+                setting, task, wait_seconds, record, deltas=deltas, decisions=decisions
+            ),
         )
 
     async def _events(
@@ -208,49 +224,53 @@ class Agent:
         record: DriveRecord,
         *,
         deltas: bool,
+        decisions: Mapping[str, Decision | str] | None,
     ) -> AsyncGenerator[AgentEvent, None]:
         """The one way in which a run is started or continued."""
-        spec = self._spec()
-        news = _Later()
+        async with aclosing(setting):
+            if task is None:
+                await self._decide(setting, decisions or {})
+            spec = self._spec()
+            news = _Later()
 
-        def prepare(state: RunState) -> None:
-            _warn_if_changed(state, spec)
-            _ = setting.invoker
+            def prepare(state: RunState) -> None:
+                _warn_if_changed(state, spec)
+                _ = setting.invoker
 
-        claimed = await claim(
-            setting.port,
-            setting.context,
-            spec,
-            task=task,
-            owner=owner_id(record.drive_id),
-            wait_seconds=wait_seconds,
-            heartbeat=(heartbeat := heartbeat_for(setting.port)),
-            on_news=news,
-            prepare=prepare,
-        )
-        if isinstance(claimed, RunState):
-            for event in final_events(claimed):
-                yield event
-            return
-        try:
-            drive = Drive(
-                claimed,
-                spec=spec,
-                registry=self._registry,
-                context=setting.context,
-                invoker=setting.invoker,
-                threads=setting.context.services.threads or default_threads(),
-                stream=deltas,
+            claimed = await claim(
+                setting.port,
+                setting.context,
+                spec,
+                task=task,
+                owner=owner_id(record.drive_id),
+                wait_seconds=wait_seconds,
+                heartbeat=heartbeat_for(setting.port),
+                on_news=news,
+                prepare=prepare,
             )
-            news.call = drive.news
-            async with aclosing(drive.events()) as events:
-                async for event in events:
-                    claimed.tenure.idle()
-                    yield event
-        finally:
-            heartbeat.unwatch(claimed.tenure)
-        for event in final_events(drive.state):
-            yield event
+            if isinstance(claimed, RunState):
+                state = claimed
+            else:
+                drive = self._drive(setting, claimed, deltas=deltas)
+                news.call = drive.news
+                async with aclosing(drive.events()) as events:
+                    async for event in events:
+                        claimed.tenure.idle()
+                        yield event
+                state = drive.state
+            for event in final_events(state):
+                yield event
+
+    def _drive(self, setting: Setting, claimed: Claimed, *, deltas: bool) -> Drive:
+        return Drive(
+            claimed,
+            spec=self._spec(),
+            registry=self._registry,
+            context=setting.context,
+            invoker=setting.invoker,
+            threads=setting.context.services.threads or default_threads(),
+            stream=deltas,
+        )
 
 
 class _Later:
@@ -272,7 +292,6 @@ async def _result_of(setting: Setting, stream: RunStream) -> AgentResult:
                 result = event.result
     finally:
         await stream.aclose()
-        await setting.close()
     if result is None:
         message = f"run {setting.context.correlation_id!r} was closed by a newer drive of this loop"
         raise asyncio.CancelledError(message)

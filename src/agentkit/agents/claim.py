@@ -35,7 +35,7 @@ class Claimed(NamedTuple):
 
     journal: Journal
     tenure: Tenure
-    lease: Lease
+    heartbeat: HeartbeatPort
 
 
 async def claim(
@@ -90,7 +90,7 @@ async def claim(
         await _give_back(journal, heartbeat, tenure)
         raise
     tenure.note_seen(journal.state.seq)
-    return Claimed(journal, tenure, lease)
+    return Claimed(journal, tenure, heartbeat)
 
 
 async def _give_back(journal: Journal, heartbeat: HeartbeatPort, tenure: Tenure) -> None:

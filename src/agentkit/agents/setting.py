@@ -77,7 +77,7 @@ class Setting:
             )
             warnings.warn(text, VolatileStoreWarning, stacklevel=4)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close what was opened for this call alone."""
         if self.owned is not None:
             await self.owned.aclose()

@@ -1,0 +1,5 @@
+"""The `agentkit` command."""
+
+from agentkit.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,201 @@
+"""The command tree. Each command's work is in a file of its own and loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from agentkit.cli.exits import EXIT_CODES
+
+__all__ = ["cli", "main"]
+
+_STORE = click.option(
+    "--store",
+    metavar="URL",
+    help="Where runs are kept; AGENTKIT_STORE_URL, else sqlite:///agentkit.db.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_WAIT = click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=15.0,
+    show_default=True,
+    help="Seconds to wait for another worker that holds the run.",
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    cli.main(prog_name="agentkit")
+
+
+@click.group(
+    epilog=f"\b\n{EXIT_CODES}",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="arc-agentkit", prog_name="agentkit")
+def cli() -> None:
+    r"""Agents whose runs outlive their process.
+
+    \b
+    Example:
+      agentkit run examples.briefer:agent "Brief me on octopuses" --run-id t1
+      agentkit resume t1
+      agentkit show t1
+    """
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+@cli.command()
+@click.argument("reference", metavar="MODULE:AGENT")
+@click.argument("task")
+@click.option("--run-id", help="The run's id; a random one is made and shown otherwise.")
+@click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
+@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@_STORE
+@_WAIT
+@_JSON
+def run(
+    *,
+    reference: str,
+    task: str,
+    run_id: str | None,
+    model: str | None,
+    tenant: str,
+    store: str | None,
+    wait_seconds: float,
+    as_json: bool,
+) -> None:
+    r"""Start the run, or carry it on where its last worker stopped.
+
+    \b
+    Example:
+      agentkit run shop.agents:buyer "Order 20 bulbs" --run-id order-17
+    """
+    from agentkit.cli.driving import Order, drive
+
+    order = Order(reference, task, run_id, model=model, tenant=tenant, wait_seconds=wait_seconds)
+    drive(order, store_url=store, as_json=as_json)
+
+
+@cli.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--agent", "reference", metavar="MODULE:AGENT", help="The agent that carries it on.")
+@click.option(
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="QUESTION=ANSWER",
+    help="Decide an open question: q7=run_again, q7=skip, 'q7=done:{\"id\": 1}', 'q7=failed:why'.",
+)
+@click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
+@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@_STORE
+@_WAIT
+@_JSON
+def resume(
+    *,
+    run_id: str,
+    reference: str | None,
+    answers: tuple[str, ...],
+    model: str | None,
+    tenant: str,
+    store: str | None,
+    wait_seconds: float,
+    as_json: bool,
+) -> None:
+    r"""Carry a run on: interrupted, suspended or parked.
+
+    \b
+    Example:
+      agentkit resume order-17 --answer q9=skip
+    """
+    from agentkit.cli.driving import Order, drive
+
+    order = Order(
+        reference,
+        None,
+        run_id,
+        answers=answers,
+        model=model,
+        tenant=tenant,
+        wait_seconds=wait_seconds,
+    )
+    drive(order, store_url=store, as_json=as_json)
+
+
+@cli.command()
+@click.option("--status", help="Only runs of this status: running, interrupted, suspended, …")
+@click.option("--agent", help="Only runs of this agent.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
+@_STORE
+@_JSON
+def runs(
+    *,
+    status: str | None,
+    agent: str | None,
+    limit: int,
+    tenant: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    r"""List runs, the newest first, and why each waits.
+
+    \b
+    Example:
+      agentkit runs --status suspended
+    """
+    from agentkit.cli.looking import list_runs
+
+    list_runs(store, status=status, agent=agent, limit=limit, tenant=tenant, as_json=as_json)
+
+
+@cli.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@_STORE
+@_JSON
+def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
+    r"""Show a run's timeline: steps, tools, answers, crashes and takeovers, calls in doubt.
+
+    \b
+    Example:
+      agentkit show order-17
+    """
+    from agentkit.cli.looking import show_run
+
+    show_run(store, run_id, tenant=tenant, as_json=as_json)
+
+
+@cli.command()
+@click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
+@_STORE
+@_JSON
+def status(*, tenant: str, store: str | None, as_json: bool) -> None:
+    r"""Count runs by status, for a probe.
+
+    \b
+    Example:
+      agentkit status --json
+    """
+    from agentkit.cli.looking import count_runs
+
+    count_runs(store, tenant=tenant, as_json=as_json)
+
+
+@cli.command()
+@_STORE
+@_JSON
+def doctor(*, store: str | None, as_json: bool) -> None:
+    r"""Check this installation and its store; nothing is changed but an empty store created.
+
+    \b
+    Example:
+      agentkit doctor --store sqlite:///runs.db
+    """
+    from agentkit.cli.doctor import examine
+
+    examine(store, as_json=as_json)

@@ -1,0 +1,182 @@
+"""`run` and `resume`: drive one run and tell what happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+
+from agentkit.agents import Agent, AgentEvent, AgentResult
+from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
+from agentkit.cli.output import emit_json, say, shorten
+from agentkit.cli.reference import load_agent, load_recorded
+from agentkit.cli.session import leave_with, run_command
+from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
+from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.slots import check_id
+from agentkit.core.contracts.types import Decision, Question, Scope
+from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
+from agentkit.state.checkpoints import Checkpointer
+from agentkit.state.journal.journal import load_known
+
+__all__ = ["Order", "drive", "parse_answers"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a command line asks for. `task` is `None` to resume."""
+
+    reference: str | None
+    task: str | None
+    run_id: str | None
+    answers: Sequence[str] = ()
+    model: str | None = None
+    tenant: str = ""
+    wait_seconds: float = 15.0
+
+
+def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
+    """Carry the order out and leave with the exit code of its result."""
+    try:
+        decisions = parse_answers(order.answers)
+        run_id = check_id(order.run_id) if order.run_id is not None else SystemChance().token()
+        agent = load_agent(order.reference) if order.reference else None
+        invoker = _invoker(order.model)
+    except AgentkitError as error:
+        leave_with(error, as_json=as_json)
+
+    async def work(store: JournalPort) -> int:
+        scope = Scope(tenant=order.tenant)
+        services = Services(invoker=invoker, checkpointer=Checkpointer(port=store))
+        context = RunContext(correlation_id=run_id, scope=scope, services=services)
+        chosen = agent or await _recorded(store.scoped(scope), run_id)
+        if not as_json:
+            say(f"run {run_id}", error=True)
+        result = await _follow(chosen, order, context, decisions, quiet=as_json)
+        return _report(result, as_json=as_json)
+
+    run_command(store_url, work, as_json=as_json)
+
+
+def parse_answers(answers: Sequence[str]) -> dict[str, Decision | str]:
+    """`q7=skip`, `q7=done:{"id": 1}`, `q7=failed:no such order` as decisions.
+
+    What follows `done:` or `failed:` is JSON where it parses as JSON, else a text.
+
+    Raises:
+        InvalidDecision: an answer has no `=`, or a question is answered twice.
+    """
+    decisions: dict[str, Decision | str] = {}
+    for text in answers:
+        question, equals, answer = text.partition("=")
+        if not equals or not question or not answer or question in decisions:
+            message = f"--answer {text!r} must look like q7=skip, each question once"
+            raise InvalidDecision(message)
+        word, colon, value = answer.partition(":")
+        if not colon:
+            decisions[question] = answer
+            continue
+        try:
+            decided = json.loads(value)
+        except ValueError:
+            decided = value
+        word = word.strip().lower().replace("-", "_")
+        decisions[question] = Decision(word, value=decided, actor="command line")
+    return decisions
+
+
+async def _recorded(store: JournalPort, run_id: str) -> Agent:
+    state = await load_known(store, run_id)
+    reference = state.started.reference if state.started is not None else ""
+    return load_recorded(reference, run_id=run_id)
+
+
+def _invoker(model: str | None) -> Invoker | None:
+    if model is None:
+        return None
+    from agentkit.models.providers.frontiers import from_string
+
+    return Invoker(from_string(model))
+
+
+async def _follow(
+    agent: Agent,
+    order: Order,
+    context: RunContext,
+    decisions: dict[str, Decision | str],
+    *,
+    quiet: bool,
+) -> AgentResult:
+    if order.task is None:
+        stream = agent.resume_stream(
+            context.correlation_id, decisions, context, wait_seconds=order.wait_seconds
+        )
+    else:
+        stream = agent.stream(order.task, context, wait_seconds=order.wait_seconds)
+    result: AgentResult | None = None
+    try:
+        async for event in stream:
+            if not quiet:
+                _tell(event)
+            result = event.result or result
+    finally:
+        await stream.aclose()
+    if result is None:
+        message = f"run {context.correlation_id!r} ended without a result"
+        raise AssertionError(message)
+    return result
+
+
+def _tell(event: AgentEvent) -> None:
+    name = event.call.name if event.call is not None else ""
+    if event.type == "tool_call" and event.call is not None:
+        again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+        arguments = msgspec.json.encode(event.call.arguments).decode()
+        say(f"  → {name} {shorten(arguments)}{again}", error=True)
+    elif event.type == "tool_result":
+        mark = "✗" if event.is_error else "←"
+        say(f"  {mark} {name}: {shorten(event.text)}", error=True)
+    elif event.type == "progress":
+        say(f"    {name}: {shorten(event.text)}", error=True)
+    elif event.type in ("step", "repair"):
+        say(f"  · {event.text}", error=True)
+
+
+def _report(result: AgentResult, *, as_json: bool) -> int:
+    if as_json:
+        emit_json(msgspec.to_builtins(result))
+    else:
+        _report_to_a_person(result)
+    if result.stop_reason in ("suspended", "parked", "max_iterations"):
+        return NEEDS_SOMEONE
+    return FAILED if result.stop_reason in ("failed", "cancelled") else OK
+
+
+def _report_to_a_person(result: AgentResult) -> None:
+    if result.output:
+        say(result.output)
+    if result.suspended is not None:
+        for question in result.suspended.questions:
+            say(_asked(question), error=True)
+        first = result.suspended.questions[0].id if result.suspended.questions else "q1"
+        say(f"suspended: agentkit resume {result.run_id} --answer {first}=…", error=True)
+    elif result.message:
+        say(f"{result.stop_reason}: {result.message}", error=True)
+    usage = result.usage
+    lost = f", {usage.unknown} answers may be lost" if usage.unknown else ""
+    say(
+        f"{result.stop_reason} · {usage.requests} answers · {usage.input_tokens} tokens in, "
+        f"{usage.output_tokens} out{lost}",
+        error=True,
+    )
+
+
+def _asked(question: Question) -> str:
+    return (
+        f"\n{question.id}: {question.prompt}\n"
+        f"  call:    {question.tool} {question.arguments}\n"
+        f"  answers: {', '.join(question.answers)}"
+    )

@@ -1,0 +1,78 @@
+"""What reaches the terminal: escaped text, plain JSON, and tables where a person looks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["ago", "emit_json", "escape", "print_table", "say", "shorten"]
+
+_ESCAPED = {
+    code: f"\\x{code:02x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0))
+    if code not in (0x09, 0x0A)
+}
+# Marks that turn the writing direction can make an approved text read as another one.
+_ESCAPED |= {
+    code: f"\\u{code:04x}"
+    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
+}
+
+
+def escape(text: str) -> str:
+    """`text` without raw control sequences: what a model or tool wrote cannot act on a terminal."""
+    printable = text.translate(_ESCAPED)
+    return printable.encode("utf-8", "backslashreplace").decode()
+
+
+def shorten(text: str, limit: int = 100) -> str:
+    """One escaped line of at most `limit` characters."""
+    line = escape(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Print escaped text, to standard error if it is not the answer itself."""
+    stream = sys.stderr if error else sys.stdout
+    stream.write(escape(text) + "\n")
+    stream.flush()
+
+
+def emit_json(data: object) -> None:
+    """Print one JSON document; strings are escaped by JSON itself, all of it ASCII."""
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table whose cells are escaped; without colour where `NO_COLOR` is set."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(escape(cell)) for cell in row))
+    _console().print(table)
+
+
+def ago(seconds: float) -> str:
+    """A duration for people: `5s`, `3m`, `2h`, `4d`."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(int(seconds), 0)}s"
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, emoji=False, width=200)
+    return console

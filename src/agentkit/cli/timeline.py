@@ -1,0 +1,100 @@
+"""A run's entries as lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentkit.cli.output import ago, shorten
+from agentkit.core.contracts import entries as e
+from agentkit.state.journal.fold import RunState
+
+__all__ = ["timeline"]
+
+
+def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Iterator[str]:
+    """Lines: what the run is, what happened when, and what is open."""
+    started = state.started
+    if started is not None:
+        yield f"run     {state.run_id}"
+        yield f"agent   {started.agent}" + (f" ({started.model})" if started.model else "")
+        yield f"task    {shorten(started.task, 200)}"
+    yield f"status  {status}"
+    usage = state.usage
+    lost = f", {usage.unknown} answers may be lost" if usage.unknown else ""
+    yield (
+        f"usage   {usage.requests} answers, {usage.input_tokens} tokens in, "
+        f"{usage.output_tokens} out{lost}"
+    )
+    yield ""
+    first = entries[0].at if entries else 0
+    for entry in entries:
+        text = _text(entry)
+        if text:
+            yield f"{entry.seq:>5}  +{ago((entry.at - first) / 1000):>4}  {text}"
+    for question in state.questions:
+        yield ""
+        yield f"open {question.id}: {question.prompt}"
+        yield f"  call:    {question.tool} {question.arguments}"
+        yield f"  answers: {', '.join(question.answers)}"
+
+
+def _text(entry: e.Entry) -> str:
+    body = entry.body
+    if isinstance(body, e.ModelAnswered):
+        calls = ", ".join(f"{call.name} {shorten(call.arguments, 60)}" for call in body.calls)
+        said = shorten(body.text, 120)
+        return (
+            f"model   {said}{' → ' if said and calls else ''}{calls or ('' if said else '(empty)')}"
+        )
+    if isinstance(body, e.ModelFailed):
+        again = "will be tried again" if body.retry_at is not None else "not tried again"
+        return (
+            f"model   attempt {body.attempt} failed ({body.kind}), {again}: {shorten(body.message)}"
+        )
+    if isinstance(body, e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked):
+        return _tool_text(entry, body)
+    return _run_text(body)
+
+
+def _tool_text(
+    entry: e.Entry, body: e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked
+) -> str:
+    place = f"{body.turn}.{body.index}"
+    if isinstance(body, e.ToolStarted):
+        again = f", attempt {body.attempt}" if body.attempt > 1 else ""
+        return f"tool    {place} {body.name} starts{again}"
+    if isinstance(body, e.ToolFinished):
+        by = f" by {body.by}" if body.by else ""
+        return f"tool    {place} {body.outcome}{by}: {shorten(body.content, 120)}"
+    if isinstance(body, e.ValueRecorded):
+        return f"tool    {place} recorded {shorten(body.name, 40)}: {shorten(body.value, 80)}"
+    return f"asked   q{entry.seq} {body.kind}: {body.tool} {shorten(body.arguments, 80)}"
+
+
+def _run_text(body: e.Body) -> str:
+    match body:
+        case e.RunStarted():
+            return "start"
+        case e.LeaseTaken(why="takeover"):
+            return f"CRASH   its worker was gone; taken over ({body.recoveries} without progress)"
+        case e.LeaseTaken():
+            return "resume" if body.why == "resume" else "worker  began"
+        case e.StepCompleted():
+            return f"step    version {body.version}, iteration {body.iteration}, {body.status}"
+        case e.CheckpointSaved():
+            return f"saved   version {body.version}, {body.status}"
+        case e.Decided():
+            by = f" by {body.actor}" if body.actor else ""
+            return f"decided {body.question}: {body.answer}{by} {shorten(body.reason, 60)}".rstrip()
+        case e.Parked():
+            return f"parked  {body.reason}: {shorten(body.message, 160)}"
+        case e.Unparked():
+            return "unparked"
+        case e.Finished():
+            return f"end     {body.stop_reason}: {shorten(body.output, 160)}"
+        case e.Failed():
+            return f"end     failed: {shorten(body.message, 160)}"
+        case e.Cancelled():
+            return f"end     cancelled {shorten(body.reason, 120)}".rstrip()
+        case _:
+            return type(body).__name__
