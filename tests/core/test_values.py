@@ -376,6 +376,7 @@ def test_reading_never_runs_into_anything_but_value_error(noise: str) -> None:
     with contextlib.suppress(ValueError):
         decode_value(noise)
     parse_arguments(noise)
+    canonical(noise)
 
 
 @pytest.mark.parametrize(
@@ -467,6 +468,12 @@ def _reversed(value: object) -> object:
     if isinstance(value, dict):
         return {key: _reversed(item) for key, item in reversed(value.items())}
     return value
+
+
+@pytest.mark.parametrize("noise", ["[" * 100_000, "\udc97", "9" * 4_300, "9" * 5_000, "", "NaN"])
+def test_every_text_has_a_digest(noise: str) -> None:
+    """Arguments that cannot be read, or not be kept, still name the call that has them."""
+    assert digest("t", noise) != digest("t", "{}")
 
 
 def test_digests_are_stable_and_differ() -> None:

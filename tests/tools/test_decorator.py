@@ -1,6 +1,9 @@
 import functools
 import inspect
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,8 +29,15 @@ def test_side_effecting_must_be_said() -> None:
     ("make", "message"),
     [
         (lambda: tool(side_effecting=False, idempotent=True), "needs side_effecting=True"),
-        (lambda: tool(side_effecting=False, max_attempts=0), "max_attempts must be at least 1"),
+        (
+            lambda: tool(side_effecting=False, max_attempts=0),
+            "max_attempts must be a whole number from 1",
+        ),
         (lambda: tool(side_effecting=True, max_attempts=2), "never attempted twice"),
+        (lambda: tool(side_effecting=False, max_attempts=True), "max_attempts must be"),
+        (lambda: tool(side_effecting=False, max_attempts=1.5), "max_attempts must be"),  # type: ignore[arg-type]
+        (lambda: tool(side_effecting=False, timeout=None), "timeout must be"),  # type: ignore[arg-type]
+        (lambda: tool(side_effecting=False, description=3), "description must"),  # type: ignore[arg-type]
         (lambda: tool(side_effecting=False, timeout=0), "timeout must be a positive number"),
         (lambda: tool(side_effecting=False, timeout=float("inf")), "timeout must be"),
         (lambda: tool(side_effecting=False, timeout=float("nan")), "timeout must be"),
@@ -186,3 +196,12 @@ def _properties(made: Tool) -> dict[str, object]:
     properties = made.definition.parameters["properties"]
     assert isinstance(properties, dict)
     return dict(properties)
+
+
+def test_the_pages_example_runs() -> None:
+    """The first example of the reference page is a program."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
+    example = page.read_text("utf-8").partition("```python\n")[2].partition("```")[0]
+    check = "assert list(pay.definition.parameters['properties']) == ['invoice', 'cents']"
+
+    subprocess.run([sys.executable, "-c", f"{example}\n{check}"], check=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, ParamSpec, TypeVar, cast
+from typing import Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.types import JSON, ToolDefinition
@@ -21,8 +21,8 @@ __all__ = ["DEFAULT_TIMEOUT_SECONDS", "FunctionTool", "Tool", "tool"]
 DEFAULT_TIMEOUT_SECONDS = 300.0
 """How long a call may take where the tool does not say."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
@@ -90,12 +90,12 @@ class Tool:
         return build_schema(self.signature, name=self.name, description=self.about)
 
 
-class FunctionTool(Tool, Generic[P, R]):
+class FunctionTool(Tool, Generic[_P, _R]):
     """A `Tool` that is still called like the function it was made of."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function directly: no journal, no validation, no timeout."""
-        return cast("R", self.function(*args, **kwargs))
+        return cast("_R", self.function(*args, **kwargs))
 
 
 def tool(
@@ -108,7 +108,7 @@ def tool(
     max_attempts: int | None = None,
     name: str | None = None,
     description: str | None = None,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]:
+) -> Callable[[Callable[_P, _R]], FunctionTool[_P, _R]]:
     """Make a sync or async function a tool: `@tool(side_effecting=False)`.
 
     Args:
@@ -120,7 +120,7 @@ def tool(
         timeout: longest time of one attempt, in seconds. A side-effecting call that takes longer
             has an unknown outcome.
         max_attempts: `None`: an exception is the outcome at once, and an interrupted attempt of a
-            call that may be run again is, as often as needed. A number: exceptions and
+            call that may be run again is, up to the runtime's own limit. A number: exceptions and
             interruptions of such a call are followed by another attempt until there were that
             many. A side-effecting tool that is not idempotent is never attempted twice, and takes
             no number above 1.
@@ -137,32 +137,49 @@ def tool(
             f"{label}: say whether it changes anything outside the process: "
             "`@tool(side_effecting=True)` or `@tool(side_effecting=False)`"
         )
-    said = side_effecting
+    options = _Options(side_effecting, idempotent, timeout, max_attempts, name, description)
 
-    def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
-        label = _name_of(function) if name is None else name
-        try:
-            _check_options(said, idempotent, timeout, max_attempts)
-            _check_function(function, label)
-            signature = read_signature(function, _names_around())
-        except InvalidSpec as exc:
-            raise InvalidSpec(f"tool {label!r}: {exc}") from None
-        made: FunctionTool[P, R] = FunctionTool(
-            name=label,
-            side_effecting=said,
-            idempotent=idempotent,
-            timeout=timeout,
-            max_attempts=max_attempts,
-            signature=signature,
-            about=description,
-        )
-        # What `functools.update_wrapper` sets, on a frozen value: help() and signature() see it.
-        copied = ("__module__", "__name__", "__qualname__", "__doc__")
-        vars(made).update({key: getattr(function, key, None) for key in copied})
-        vars(made)["__wrapped__"] = function
-        return made
+    def decorate(function: Callable[_P, _R]) -> FunctionTool[_P, _R]:
+        return _made(function, options, _names_around())
 
     return decorate
+
+
+class _Options(NamedTuple):
+    """What was said of a tool."""
+
+    side_effecting: bool
+    idempotent: bool
+    timeout: float
+    max_attempts: int | None
+    name: str | None
+    description: str | None
+
+
+def _made(
+    function: Callable[_P, _R], options: _Options, namespace: Mapping[str, object]
+) -> FunctionTool[_P, _R]:
+    label = _name_of(function) if options.name is None else options.name
+    try:
+        _check_options(options)
+        _check_function(function, label)
+        signature = read_signature(function, namespace)
+    except InvalidSpec as exc:
+        raise InvalidSpec(f"tool {label!r}: {exc}") from None
+    made: FunctionTool[_P, _R] = FunctionTool(
+        name=label,
+        side_effecting=options.side_effecting,
+        idempotent=options.idempotent,
+        timeout=options.timeout,
+        max_attempts=options.max_attempts,
+        signature=signature,
+        about=options.description,
+    )
+    # What `functools.update_wrapper` sets, on a frozen value: help() and signature() see it.
+    copied = ("__module__", "__name__", "__qualname__", "__doc__")
+    vars(made).update({key: getattr(function, key, None) for key in copied})
+    vars(made)["__wrapped__"] = function
+    return made
 
 
 def _check_function(function: object, label: object) -> None:
@@ -174,25 +191,30 @@ def _check_function(function: object, label: object) -> None:
         raise InvalidSpec("a name has 1-64 letters, digits, `_` and `-`: pass name='…'")
 
 
-def _check_options(
-    side_effecting: object, idempotent: object, timeout: object, max_attempts: object
-) -> None:
-    if not isinstance(side_effecting, bool) or not isinstance(idempotent, bool):
+def _check_options(options: _Options) -> None:
+    side_effecting, idempotent, timeout, max_attempts, _, description = options
+    flags: tuple[object, object] = (side_effecting, idempotent)
+    if not all(isinstance(flag, bool) for flag in flags):
         raise InvalidSpec("side_effecting and idempotent are True or False")
     if idempotent and not side_effecting:
         raise InvalidSpec("idempotent=True is about effects: it needs side_effecting=True")
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not number or not 0 < cast("float", timeout) < math.inf:
+    if not _is_number(timeout) or not 0 < timeout < math.inf:
         raise InvalidSpec(f"timeout must be a positive number of seconds, not {timeout!r}")
+    if not isinstance(description, str | None):
+        raise InvalidSpec(f"description must be a text, not {description!r}")
     if max_attempts is None:
         return
-    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or max_attempts < 1:
-        raise InvalidSpec(f"max_attempts must be at least 1, not {max_attempts!r}")
+    if type(max_attempts) is not int or max_attempts < 1:
+        raise InvalidSpec(f"max_attempts must be a whole number from 1, not {max_attempts!r}")
     if max_attempts > 1 and side_effecting and not idempotent:
         raise InvalidSpec(
             "a side-effecting tool is never attempted twice: drop max_attempts, or make it "
             "idempotent (honour ToolContext.idempotency_key) and say idempotent=True"
         )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _name_of(function: object) -> str:

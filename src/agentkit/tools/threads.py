@@ -16,7 +16,7 @@ __all__ = ["MAX_TOOL_THREADS", "DaemonThreads", "default_threads"]
 MAX_TOOL_THREADS = 64
 """Sync tools that run at once in one process; the next one waits for a free thread."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class DaemonThreads:
@@ -35,14 +35,14 @@ class DaemonThreads:
         self._limit = limit
         self._reset()
 
-    def submit(self, call: Callable[[], T]) -> Awaitable[T]:
+    def submit(self, call: Callable[[], _T]) -> Awaitable[_T]:
         """Run `call` in a thread and resolve, in the calling loop, with its result or exception."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[_T] = loop.create_future()
         context = contextvars.copy_context()
 
         def job() -> None:
-            result: T | None = None
+            result: _T | None = None
             error: BaseException | None = None
             try:
                 result = context.run(call)
@@ -100,7 +100,7 @@ def default_threads() -> DaemonThreads:
     return DaemonThreads()
 
 
-def _settle(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
+def _settle(future: asyncio.Future[_T], result: _T | None, error: BaseException | None) -> None:
     if future.done():
         return
     if isinstance(error, StopIteration):  # a future refuses it
@@ -108,6 +108,6 @@ def _settle(future: asyncio.Future[T], result: T | None, error: BaseException | 
         wrapped.__cause__ = error
         error = wrapped
     if error is None:
-        future.set_result(cast("T", result))
+        future.set_result(cast("_T", result))
     else:
         future.set_exception(error)

@@ -41,7 +41,10 @@ MAX_DEPTH = 100
 MAX_INT_BITS = 14_000
 """Largest integer, in bits (about 4,200 digits: what Python reads back without being asked)."""
 
-FLOAT, BYTES, STR, OBJECT = "$float", "$bytes", "$str", "$object"
+FLOAT = "$float"
+BYTES = "$bytes"
+STR = "$str"
+OBJECT = "$object"
 _TAGS = frozenset({FLOAT, BYTES, STR, OBJECT})
 SURROGATE = re.compile("[\ud800-\udfff]")
 

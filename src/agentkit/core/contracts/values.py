@@ -130,15 +130,16 @@ def canonical(arguments: object) -> str:
             strict JSON stands for itself, as a JSON string.
 
     Raises:
-        ResultNotStorable: as `normalise`.
+        ResultNotStorable: as `normalise`; never for a text.
     """
-    value = arguments
+    data: JSON = None
     if isinstance(arguments, str):
         try:
-            value = _strict(arguments)
-        except ValueError:
-            value = arguments
-    data = normalise(value)
+            data = normalise(_strict(arguments))
+        except (ValueError, ResultNotStorable):
+            data = normalise(arguments)
+    else:
+        data = normalise(arguments)
     text = sorted_text(data)
     return sorted_text(_ordered(data)) if OBJECT in text else text
 
