@@ -1,7 +1,7 @@
 """The crash harness: real workers, killed at every border and at random instants."""
 
-from agentkit.testing.crash.borders import CrashingLLM, CrashingStore, crashing
-from agentkit.testing.crash.loop import SCENARIO, Campaign, NoProgress, WorkerFailed
+from agentkit.testing.crash.borders import CrashingLLM, CrashingStore, ShortLease, crashing
+from agentkit.testing.crash.loop import SCENARIO, Campaign, NoProgress, Ordeal, WorkerFailed
 from agentkit.testing.crash.plan import BORDERS, BorderLog, CrashPlan
 from agentkit.testing.crash.processes import Ended, ForkServer, How, WorkerStuck, serve
 
@@ -17,6 +17,8 @@ __all__ = [
     "ForkServer",
     "How",
     "NoProgress",
+    "Ordeal",
+    "ShortLease",
     "WorkerFailed",
     "WorkerStuck",
     "crashing",

@@ -18,7 +18,7 @@ from agentkit.state.checkpoints.adapters import StoreWrapper
 from agentkit.testing.crash.plan import CrashPlan
 from agentkit.testing.lines import JsonLines
 
-__all__ = ["CrashingLLM", "CrashingStore", "crashing"]
+__all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,6 +63,29 @@ class CrashingStore(StoreWrapper):
         )
         self.plan.border(f"{what}:after")
         return head
+
+
+class ShortLease(StoreWrapper):
+    """A store whose leases last `seconds`, so that a test need not wait for long ones.
+
+    The heartbeat does not come more often for it: a worker has to be done in that time, or stops.
+
+    Args:
+        inner: the store that does the work.
+        seconds: the length of each lease.
+    """
+
+    def __init__(self, inner: JournalPort, seconds: float) -> None:
+        super().__init__(inner)
+        self.seconds = seconds
+
+    async def acquire(
+        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+    ) -> Lease:
+        """See `JournalPort.acquire`."""
+        return await super().acquire(
+            run, owner, min(ttl_seconds, self.seconds), supersede=supersede
+        )
 
 
 class CrashingLLM:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - seeded: a campaign can be repeated
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
+from agentkit.core.contracts.entries import Finished
 from agentkit.core.contracts.errors import AgentkitError
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.ports import Head, Row
 from agentkit.core.contracts.types import Decision
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load
@@ -21,14 +25,16 @@ from agentkit.testing.crash.processes import Ended, ForkServer
 from agentkit.testing.crash.scenario import STEPS, Folder, Order
 from agentkit.testing.invariants import Evidence, ToolKind, Violation, check, read_rows
 
-__all__ = ["SCENARIO", "Campaign", "NoProgress", "WorkerFailed"]
+__all__ = ["SCENARIO", "Campaign", "NoProgress", "Ordeal", "WorkerFailed"]
 
 SCENARIO = "agentkit.testing.crash.scenario:work"
 """The worker's function, for `ForkServer`."""
 
-TOOLS: dict[str, ToolKind] = {"lookup": "read", "upsert": "idempotent", "notify": "plain"}
+_TOOLS: dict[str, ToolKind] = {"lookup": "read", "upsert": "idempotent", "notify": "plain"}
 
-MAX_WORKERS = 40
+_RUN = "r1"
+
+_MAX_WORKERS = 40
 """Workers that a run may take once nobody kills them any more."""
 
 
@@ -88,10 +94,20 @@ class Campaign:
 
         Returns whether the last of `deaths` happened.
         """
+        died = False
+        with self.ordeal() as ordeal:
+            for death in deaths:
+                died = ordeal.worker(death).how == "killed"
+            ordeal.finish()
+            ordeal.judge()
+        return died
+
+    def ordeal(self) -> Ordeal:
+        """A run that has not begun, to be used in a `with` statement."""
         self.runs += 1
         path = self.base / f"run{self.runs}"
         path.mkdir()
-        return asyncio.run(_Ordeal(self, Folder(path)).go(deaths))
+        return Ordeal(self, Folder(path))
 
     def at_random(self, seed: int) -> None:
         """One run whose workers are killed at up to three random instants."""
@@ -108,86 +124,122 @@ class Campaign:
         return "\n".join(lines)
 
 
-class _Ordeal:
-    """One run of a campaign, from its first worker to the verdict."""
+class Ordeal:
+    """One run of a campaign, from its first worker to the verdict.
+
+    Args:
+        campaign: whose server is used and whose numbers grow.
+        folder: where the run's facts are.
+
+    Attributes:
+        folder: as given.
+        reads: the journal as it was read after each worker.
+    """
 
     def __init__(self, campaign: Campaign, folder: Folder) -> None:
+        self.folder = folder
+        self.reads: list[tuple[Row, ...]] = []
         self._campaign = campaign
-        self._folder = folder
         self._store = folder.store()
-        self._reads: list[tuple[Row, ...]] = []
+        self._loop = asyncio.Runner()
 
-    async def go(self, deaths: Sequence[float | None]) -> bool:
-        """See `Campaign.run`."""
-        died = False
-        try:
-            for death in deaths:
-                died = (await self._worker(death)).how == "killed"
-            state = await self._finish()
-            self._judge(state)
-        finally:
-            await self._store.aclose()
-        return died
+    def __enter__(self) -> Self:
+        return self
 
-    async def _finish(self) -> RunState:
-        for _ in range(MAX_WORKERS):
-            state = await load(self._store, "r1")
-            if state.end is not None:
-                return state
-            await self._worker(None)
-        raise NoProgress(f"{self._folder.path}: the run did not end in {MAX_WORKERS} workers")
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.run(self._store.aclose())
+        self._loop.close()
 
-    async def _worker(self, death: float | None) -> Ended:
-        """One worker; where the run waits for a human, with the answers of one who looked."""
-        state = await load(self._store, "r1")
+    def state(self) -> RunState:
+        """The run as it is in the store now."""
+        return self._loop.run(load(self._store, _RUN))
+
+    def head(self) -> Head | None:
+        """The run's head row."""
+        return self._loop.run(self._store.head(_RUN))
+
+    def order(self, death: float | None = None, *, how: int = signal.SIGKILL) -> Order:
+        """What the next worker is told: to go on, and where the run waits for a human, with the
+        answers of one who looked outside.
+        """
+        state = self.state()
         order = Order(
-            folder=str(self._folder.path),
+            folder=str(self.folder.path),
             at=death if isinstance(death, int) else None,
+            how=how,
             steps=self._campaign.steps,
         )
-        if state.status == "suspended":
-            order = msgspec.structs.replace(
-                order, action="resume", decisions=self._decisions(state)
-            )
+        if state.status != "suspended":
+            return order
+        decisions = self._decisions(state)
+        return msgspec.structs.replace(order, action="resume", decisions=decisions)
+
+    def worker(self, death: float | None = None) -> Ended:
+        """Run one worker to its end, by SIGKILL where `death` says so.
+
+        Raises:
+            WorkerFailed: it ended by an error.
+        """
         ended = self._campaign.server.run(
-            msgspec.to_builtins(order),
+            msgspec.to_builtins(self.order(death)),
             kill_after_seconds=death if isinstance(death, float) else None,
         )
         if ended.how == "failed":
-            raise WorkerFailed(f"{self._folder.path}: {ended.detail}")
+            raise WorkerFailed(f"{self.folder.path}: {ended.detail}")
         self._campaign.kills += ended.how == "killed"
-        self._reads.append(await read_rows(self._store, "r1"))
+        self.read()
         return ended
 
-    def _decisions(self, state: RunState) -> dict[str, Decision]:
-        """Look outside: what was done is said to be done, what was not is run again."""
-        decisions = {}
-        for question in state.questions:
-            done = [
-                effect
-                for effect in self._folder.effects.effects()
-                if effect.digest == question.digest
-            ]
-            decisions[question.id] = (
-                Decision("done", done[0].result) if done else Decision("run_again")
-            )
-        return decisions
+    def read(self) -> tuple[Row, ...]:
+        """Read the journal, and remember what it was."""
+        rows = self._loop.run(read_rows(self._store, _RUN))
+        self.reads.append(rows)
+        return rows
 
-    def _judge(self, state: RunState) -> None:
-        campaign, folder = self._campaign, self._folder
+    def finish(self) -> RunState:
+        """Workers that nobody kills, until the run has ended."""
+        for _ in range(_MAX_WORKERS):
+            state = self.state()
+            if state.end is not None:
+                return state
+            self.worker()
+        raise NoProgress(f"{self.folder.path}: the run did not end in {_MAX_WORKERS} workers")
+
+    def judge(self) -> list[Violation]:
+        """Check everything that must hold; the campaign keeps count and violations."""
+        campaign, folder = self._campaign, self.folder
         campaign.hits.update(folder.borders.hits())
         campaign.killed_at.update(folder.borders.kills())
         evidence = Evidence(
-            run="r1",
-            rows=self._reads[-1],
+            run=_RUN,
+            rows=self.read(),
             effects=tuple(folder.effects.read()),
             promises=tuple(folder.promises.read()),
             answers=tuple(folder.answers.read()),
-            tools=TOOLS,
-            earlier=tuple(self._reads),
+            tools=_TOOLS,
+            earlier=tuple(self.reads),
         )
         found = check(evidence)
-        output = getattr(state.end, "output", "")
+        end = self.state().end
+        output = end.output if isinstance(end, Finished) else None
         if output != campaign.expected:
-            found.append(Violation("L1", "r1", f"it ended with {output!r}"))
-        campaign.violations += [v._replace(run=str(folder.path)) for v in found]
+            found.append(Violation("L1", _RUN, f"it ended with {output!r}"))
+        found = [violation._replace(run=str(folder.path)) for violation in found]
+        campaign.violations += found
+        return found
+
+    def _decisions(self, state: RunState) -> dict[str, Decision]:
+        """What was done is said to be done, what was not is run again."""
+        effects = {effect.digest: effect for effect in self.folder.effects.effects()}
+        decisions = {}
+        for question in state.questions:
+            done = effects.get(question.digest)
+            decisions[question.id] = (
+                Decision("run_again") if done is None else Decision("done", done.result)
+            )
+        return decisions

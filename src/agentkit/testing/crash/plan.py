@@ -43,7 +43,7 @@ class BorderLog:
         self._lines = JsonLines(path)
 
     def note(self, border: str, number: int, *, killed: bool) -> None:
-        """Write that this process reached its `number`-th border."""
+        """Write that this process reached its `number`-th border; `killed`: it gets its signal."""
         self._lines.write(
             {"border": border, "number": number, "killed": killed, "pid": os.getpid()}
         )
@@ -53,7 +53,7 @@ class BorderLog:
         return [str(line["border"]) for line in self._lines.read()]
 
     def kills(self) -> list[str]:
-        """The names of the borders at which a worker was killed, in order."""
+        """The names of the borders at which a worker got its signal, in order."""
         return [str(line["border"]) for line in self._lines.read() if line["killed"]]
 
 
@@ -61,21 +61,30 @@ class CrashPlan:
     """Counts the borders that this process passes and kills it at one of them.
 
     The kill is a real one: SIGKILL from the process to itself, which nothing can catch and after
-    which no line of Python runs, in no thread.
+    which no line of Python runs, in no thread. With SIGSTOP the process stands still there until
+    somebody continues it; with SIGINT or SIGTERM it gets what an operator sends.
 
     Args:
         at: the number of the border at which to die, from 1; `None` for never.
+        how: the signal.
         log: where borders are noted.
     """
 
-    def __init__(self, at: int | None = None, *, log: BorderLog | None = None) -> None:
+    def __init__(
+        self,
+        at: int | None = None,
+        *,
+        how: int = signal.SIGKILL,
+        log: BorderLog | None = None,
+    ) -> None:
         self.at = at
+        self.how = how
         self.passed = 0
         self._log = log
         self._lock = threading.Lock()
 
     def border(self, name: str) -> None:
-        """Pass the border `name`, or die at it. May be called from any thread."""
+        """Pass the border `name`, or get the signal at it. May be called from any thread."""
         if name not in BORDERS:
             raise ValueError(f"{name!r} is no border; known are {', '.join(BORDERS)}")
         with self._lock:
@@ -84,5 +93,5 @@ class CrashPlan:
             if self._log is not None:
                 self._log.note(name, self.passed, killed=killed)
             if killed:
-                os.kill(os.getpid(), signal.SIGKILL)
-                signal.pause()  # not reached: the signal is delivered as `kill` returns
+                # Delivered before `kill` returns, at least in this thread.
+                os.kill(os.getpid(), self.how)

@@ -8,6 +8,7 @@ in every process, and so hide turns that were lost or asked for twice.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ from agentkit.core.contracts.types import Decision, JSONObject, Message, ToolCal
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.testing import FakeLLM, Turn
 from agentkit.state.checkpoints import Checkpointer
-from agentkit.testing.crash.borders import CrashingLLM, CrashingStore, crashing
+from agentkit.testing.crash.borders import CrashingLLM, CrashingStore, ShortLease, crashing
 from agentkit.testing.crash.plan import BorderLog, CrashPlan
 from agentkit.testing.effects import EffectLog, KeyedSink
 from agentkit.testing.lines import JsonLines
@@ -70,6 +71,9 @@ class Order(msgspec.Struct, frozen=True):
         folder: where the run's facts are.
         run: the run.
         at: the border at which to die.
+        how: by which signal.
+        lease_seconds: a shorter lease than usual.
+        wait_seconds: how long to wait for another worker.
         action: `start` begins or continues with the task, `resume` answers questions.
         decisions: for `resume`.
         steps: how many turns of tools there are.
@@ -78,6 +82,9 @@ class Order(msgspec.Struct, frozen=True):
     folder: str
     run: str = "r1"
     at: int | None = None
+    how: int = signal.SIGKILL
+    lease_seconds: float | None = None
+    wait_seconds: float = 0.0
     action: Literal["start", "resume"] = "start"
     decisions: dict[str, Decision] = {}
     steps: int = 3
@@ -102,15 +109,18 @@ def work(argument: JSONObject) -> None:
 async def drive(order: Order) -> AgentResult | None:
     """Drive the run as far as it goes, writing each promise down as it is made."""
     folder = Folder(Path(order.folder))
-    plan = CrashPlan(order.at, log=folder.borders)
-    store = CrashingStore(folder.store(), plan)
+    plan = CrashPlan(order.at, how=order.how, log=folder.borders)
+    inner = folder.store()
+    if order.lease_seconds is not None:
+        inner = ShortLease(inner, order.lease_seconds)
+    store = CrashingStore(inner, plan)
     agent, context = make_agent(store, plan, folder, run=order.run, steps=order.steps)
     result: AgentResult | None = None
     if order.action == "resume":
         result = await agent.resume(order.run, order.decisions, context)
         folder.promises.write(promise(order.run, AgentEvent("final", result=result)))
     else:
-        async for event in agent.stream(TASK, context):
+        async for event in agent.stream(TASK, context, wait_seconds=order.wait_seconds):
             folder.promises.write(promise(order.run, event))
             result = event.result or result
     await store.aclose()

@@ -1,0 +1,130 @@
+"""Two workers on one run: one acts, the other learns of it before it does anything."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentkit.testing.crash import Campaign, ForkServer
+from agentkit.testing.invariants import report
+
+LEASE_SECONDS = 0.6
+BOUND_SECONDS = 20.0
+
+
+def _stop_and_overtake(campaign: Campaign, successor: ForkServer, border: int) -> str:
+    """Stop a worker at a border past its lease, let another finish the run, continue the first.
+
+    Returns how the first one ended.
+    """
+    with campaign.ordeal() as ordeal:
+        order = msgspec.structs.replace(
+            ordeal.order(border, how=signal.SIGSTOP), lease_seconds=LEASE_SECONDS
+        )
+        pid = campaign.server.start(msgspec.to_builtins(order))
+        _until(lambda: _stopped(pid))
+        others = Campaign(successor, campaign.base, steps=campaign.steps)
+        while ordeal.state().end is None:
+            order = msgspec.structs.replace(ordeal.order(), wait_seconds=BOUND_SECONDS)
+            ended = successor.run(msgspec.to_builtins(order))
+            assert "completed" == ended.how, ended.detail
+        finished = ordeal.read()
+        os.kill(pid, signal.SIGCONT)
+        first = campaign.server.wait()
+
+        assert finished == ordeal.read(), "the one that was replaced appended something"
+        ordeal.judge()
+    assert not others.violations
+    assert not campaign.violations, report(campaign.violations)
+    return first.detail if first.how == "failed" else first.how
+
+
+@pytest.mark.parametrize(
+    "border",
+    [
+        pytest.param(3, id="before-its-first-append"),
+        pytest.param(5, id="before-the-model"),
+        pytest.param(6, id="between-deltas"),
+        pytest.param(8, id="before-the-answer-is-appended"),
+        pytest.param(13, id="in-a-tool"),
+        pytest.param(20, id="later"),
+        pytest.param(30, id="much-later"),
+    ],
+)
+def test_f057_a_worker_that_stood_still_past_its_lease_appends_nothing(
+    campaign: Campaign, successor: ForkServer, border: int
+) -> None:
+    """F057: SIGSTOP past the lease, takeover, SIGCONT: the old one can neither append, extend nor
+    release, and stops."""
+    ending = _stop_and_overtake(campaign, successor, border)
+
+    assert "LeaseLost" in ending
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_f057_at_every_border(campaign: Campaign, successor: ForkServer) -> None:
+    """F057 wherever the worker stood still; at the very end it has nothing left to lose."""
+    endings = [_stop_and_overtake(campaign, successor, border) for border in range(3, 57)]
+
+    assert sum("LeaseLost" in ending for ending in endings) > 45
+
+
+def test_f055_f059_the_second_worker_is_refused_before_it_does_anything(
+    campaign: Campaign, successor: ForkServer
+) -> None:
+    """F055, F059: while one worker lives, another gets `RunInUse`: no model call, no tool, no
+    entry; and the first one finishes undisturbed."""
+    with campaign.ordeal() as ordeal:
+        pid = campaign.server.start(msgspec.to_builtins(ordeal.order(12, how=signal.SIGSTOP)))
+        _until(lambda: _stopped(pid))
+        before = (ordeal.read(), ordeal.folder.effects.read(), ordeal.folder.answers.read())
+        second = successor.run(msgspec.to_builtins(ordeal.order()))
+        after = (ordeal.read(), ordeal.folder.effects.read(), ordeal.folder.answers.read())
+        os.kill(pid, signal.SIGCONT)
+        first = campaign.server.wait()
+        ordeal.judge()
+
+    assert "RunInUse" in second.detail
+    assert before == after
+    assert "completed" == first.how, first.detail
+    assert not campaign.violations, report(campaign.violations)
+
+
+def test_f055_of_two_workers_that_start_at_once_exactly_one_makes_progress(
+    campaign: Campaign, successor: ForkServer
+) -> None:
+    """F055: whoever loses the race for the lease has done nothing, ten times over."""
+    refused = 0
+    for _ in range(10):
+        with campaign.ordeal() as ordeal:
+            order = msgspec.to_builtins(ordeal.order())
+            pids = {campaign.server.start(order), successor.start(order)}
+            ends = [campaign.server.wait(), successor.wait()]
+            ordeal.judge()
+            acted = {effect.pid for effect in ordeal.folder.effects.read()}
+
+        lost = [end for end in ends if end.how == "failed"]
+        assert all("RunInUse" in end.detail for end in lost), lost
+        assert 1 == len(acted & pids)
+        assert not {end.pid for end in lost} & acted
+        refused += len(lost)
+    assert not campaign.violations, report(campaign.violations)
+    assert refused > 0
+
+
+def _stopped(pid: int) -> bool:
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return text[text.rindex(")") + 2] == "T"
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait for the condition, at most `BOUND_SECONDS`."""
+    until = time.monotonic() + BOUND_SECONDS
+    while not condition():
+        assert time.monotonic() < until, "the condition did not come true"
+        os.sched_yield()
