@@ -13,7 +13,7 @@ from agentkit.core.contracts.errors import (
     NoteRefused,
     StoreMisused,
 )
-from agentkit.core.contracts.ports import JournalPort, Row, RunStatus
+from agentkit.core.contracts.ports import JournalPort, Row, RunStatus, Summary
 from agentkit.core.contracts.types import Scope, Usage
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import _rules
@@ -44,7 +44,7 @@ async def test_an_append_moves_the_head(store: JournalPort) -> None:
 
 async def test_a_summary_is_kept_whole(store: JournalPort) -> None:
     """Every field of the summary comes back, up to the largest integers."""
-    made = _rules.Summary(
+    made = Summary(
         "parked",
         agent="böt 'x'\"",
         iteration=2**40,

@@ -57,6 +57,10 @@ class LanePort(Protocol):
         """Close the connection after what was submitted before; the next `submit` opens one."""
         ...
 
+    def stop(self) -> object:
+        """The same for callers without a loop; returns at once."""
+        ...
+
 
 def write_group(db: apsw.Connection, works: Sequence[Work], path: str) -> list[Outcome]:
     """Run operations in one durable transaction, each in a savepoint of its own.
@@ -182,7 +186,7 @@ class ThreadLane:
         name: of the thread.
     """
 
-    def __init__(self, seat: Seat, serve: Serve, *, name: str) -> None:
+    def __init__(self, seat: Seat, serve: Serve, name: str) -> None:
         self._seat = seat
         self._serve = serve
         self._name = name

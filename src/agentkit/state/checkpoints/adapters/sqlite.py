@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -29,6 +29,7 @@ from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, Sqlit
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
     LanePort,
     Seat,
+    Serve,
     ThreadLane,
     read_each,
     write_group,
@@ -56,6 +57,7 @@ class SqliteCheckpointStore(SlotMethods):
             fails (never when a process dies), and then cannot tell such a loss from damage.
         clock: what leases and epochs are judged by; the machine's own clocks if `None`.
         busy_seconds: how long an operation waits for other processes before `StoreUnreachable`.
+        lane: makes what operations run on; a simulator puts its own in place of threads.
 
     Raises:
         InvalidStoreUrl: `path` names no file.
@@ -69,11 +71,12 @@ class SqliteCheckpointStore(SlotMethods):
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         clock: ClockPort | None = None,
         busy_seconds: float = BUSY_SECONDS,
+        lane: Callable[[Seat, Serve, str], LanePort] = ThreadLane,
     ) -> None:
         if synchronous not in {"FULL", "NORMAL"}:
             raise StoreMisused(f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}")
         file = SqliteFile(_resolved(path), synchronous=synchronous, busy_seconds=busy_seconds)
-        self._engine = _Engine(file, StoreClock(clock))
+        self._engine = _Engine(file, StoreClock(clock), lane)
         self._scope = ""
 
     @property
@@ -171,21 +174,19 @@ class SqliteCheckpointStore(SlotMethods):
 class _Engine:
     """What the views of one store share: the lanes of the file, and the seat for renewals."""
 
-    def __init__(self, file: SqliteFile, clock: StoreClock) -> None:
+    def __init__(
+        self, file: SqliteFile, clock: StoreClock, lane: Callable[[Seat, Serve, str], LanePort]
+    ) -> None:
         self.path = file.path
         self.journal = SqliteJournal(clock)
         self._renewals = Seat(file)
-        writer = ThreadLane(
-            Seat(file), partial(write_group, path=file.path), name="agentkit-sqlite-writer"
+        self.writer = lane(
+            Seat(file), partial(write_group, path=file.path), "agentkit-sqlite-writer"
         )
-        reader = ThreadLane(
-            Seat(file, read_only=True),
-            partial(read_each, path=file.path),
-            name="agentkit-sqlite-reader",
+        self.reader = lane(
+            Seat(file, read_only=True), partial(read_each, path=file.path), "agentkit-sqlite-reader"
         )
-        self.writer: LanePort = writer
-        self.reader: LanePort = reader
-        weakref.finalize(self, _stop, writer, reader).atexit = False
+        weakref.finalize(self, _stop, self.writer, self.reader).atexit = False
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         if not leases:
@@ -200,7 +201,8 @@ class _Engine:
         await self.writer.close()
 
 
-def _stop(*lanes: ThreadLane) -> None:
+def _stop(*lanes: LanePort) -> None:
+    """The store is gone without `aclose`: its threads end, and their connections with them."""
     for lane in lanes:
         lane.stop()
 
