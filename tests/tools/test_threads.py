@@ -155,3 +155,33 @@ def test_the_process_shares_one_set_of_threads() -> None:
     assert default_threads() is default_threads()
     with pytest.raises(ValueError, match="at least 1"):
         DaemonThreads(limit=0)
+
+
+async def test_a_system_that_gives_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any thread the call is refused and forgotten; with one it waits for it."""
+
+    def refuse(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = DaemonThreads(limit=2)
+    release, started = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    def first() -> None:
+        started.set()
+        release.wait(WAIT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            threads.submit(lambda: runs.append("refused"))
+    running = threads.submit(first)
+    assert await default_threads().submit(lambda: started.wait(WAIT))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        waiting = threads.submit(lambda: runs.append("waited"))
+    release.set()
+    await running
+    await waiting
+
+    assert ["waited"] == runs

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future as ThreadFuture
 
 from agentkit.core.contracts.ports import ToolThreads
@@ -113,7 +113,7 @@ async def _in_thread(
         pending = threads.submit(attempt)
     except RuntimeError:  # the system gives no more threads
         return Ended(started=False)
-    future = asyncio.ensure_future(_result(pending))
+    future = asyncio.ensure_future(pending)
     left = tool.timeout
     try:
         while left > 0:
@@ -181,10 +181,6 @@ async def _earlier(tool: Tool, context: ToolContext) -> Ended | None:
     ended = end.result()
     # A store's or lease's error was the earlier worker's: this attempt is free of it.
     return None if store_fault(ended.error, context.run_id) else ended
-
-
-async def _result(pending: Awaitable[Ended]) -> Ended:
-    return await pending
 
 
 def _leave(future: asyncio.Future[object] | asyncio.Future[Ended]) -> None:
