@@ -59,7 +59,8 @@ def test_f057_a_worker_that_stood_still_past_its_lease_appends_nothing(
     campaign: Campaign, successor: ForkServer, border: int
 ) -> None:
     """F057: SIGSTOP past the lease, takeover, SIGCONT: the old one can neither append, extend nor
-    release, and stops."""
+    release, and stops.
+    """
     ending = _stop_and_overtake(campaign, successor, border)
 
     assert "LeaseLost" in ending
@@ -78,7 +79,8 @@ def test_f055_f059_the_second_worker_is_refused_before_it_does_anything(
     campaign: Campaign, successor: ForkServer
 ) -> None:
     """F055, F059: while one worker lives, another gets `RunInUse`: no model call, no tool, no
-    entry; and the first one finishes undisturbed."""
+    entry; and the first one finishes undisturbed.
+    """
     with campaign.ordeal() as ordeal:
         pid = campaign.server.start(msgspec.to_builtins(ordeal.order(12, how=signal.SIGSTOP)))
         _until(lambda: _stopped(pid))

@@ -1,4 +1,4 @@
-"""SIGKILL at every border and at random instants: the next process carries on, and nothing breaks."""
+"""SIGKILL at every border and at random instants: the next process carries on unharmed."""
 
 import sys
 
@@ -27,7 +27,8 @@ def test_the_worker_that_was_told_of_a_decision_is_killed_at_every_border(
     campaign: Campaign,
 ) -> None:
     """A plain tool's effect is done and its outcome is not recorded; a second worker suspends the
-    run; the third, who brings the answer, is killed at each of its borders."""
+    run; the third, who brings the answer, is killed at each of its borders.
+    """
     effect = _border_of(campaign, "effect:after", 2)
 
     borders = campaign.every_border([effect, None])

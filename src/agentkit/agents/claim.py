@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from agentkit.agents.spec import AgentSpec
@@ -76,10 +77,19 @@ async def claim(
         return state
     prepare(state)
     clock = context.services.clock
-    sent_at = heartbeat.clock.elapsed()
-    lease = await _acquire(port, run_id, owner, wait_seconds, clock)
+    sent_at, lease, cancelled = await _acquire(
+        port,
+        run_id,
+        owner=owner,
+        wait_seconds=wait_seconds,
+        clock=clock,
+        elapsed=heartbeat.clock.elapsed,
+    )
     tenure = heartbeat.watch(port, lease, sent_at=sent_at, on_news=on_news)
     journal = Journal(port, state, clock=clock, lease=lease)
+    if cancelled is not None:
+        await _give_back(journal, heartbeat, tenure)
+        raise cancelled
     try:
         await journal.refresh()
         if not admit(journal.state, spec, task=task):
@@ -167,17 +177,35 @@ def _opening(
     ]
 
 
+class _Acquired(NamedTuple):
+    """A lease, when the request that it answers was sent (elapsed time), and the cancellation that
+    came meanwhile.
+    """
+
+    sent_at: float
+    lease: Lease
+    cancelled: asyncio.CancelledError | None
+
+
 async def _acquire(
-    port: JournalPort, run_id: str, owner: str, wait_seconds: float, clock: ClockPort
-) -> Lease:
+    port: JournalPort,
+    run_id: str,
+    *,
+    owner: str,
+    wait_seconds: float,
+    clock: ClockPort,
+    elapsed: Callable[[], float],
+) -> _Acquired:
     """Take the lease: at once over a holder that is proved dead, else when it lapses, waiting at
     most `wait_seconds`.
     """
     until = clock.elapsed() + wait_seconds
     supersede: int | None = None
     while True:
+        sent_at = elapsed()
         try:
-            return await port.acquire(run_id, owner, LEASE_SECONDS, supersede=supersede)
+            request = port.acquire(run_id, owner, LEASE_SECONDS, supersede=supersede)
+            return _Acquired(sent_at, *await _carried_out(request))
         except RunInUse as held:
             left = until - clock.elapsed()
             head = await port.head(run_id)
@@ -188,3 +216,21 @@ async def _acquire(
                 raise
             else:
                 await clock.sleep(min(left, POLL_SECONDS, max(held.expires_in_seconds, 0.01)))
+
+
+async def _carried_out(
+    request: Coroutine[object, object, Lease],
+) -> tuple[Lease, asyncio.CancelledError | None]:
+    """The request's answer, also where the caller is cancelled meanwhile: a lease that was granted
+    and that nobody knows of would be kept from everybody until it lapses.
+    """
+    task = asyncio.ensure_future(request)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None and task.exception() is not None:
+        raise cancelled
+    return task.result(), cancelled
