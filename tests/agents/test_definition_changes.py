@@ -1,0 +1,126 @@
+"""An agent that changed between two workers of a run: what was recorded is what is sent."""
+
+import warnings
+
+import pytest
+
+from agentkit.agents import Agent
+from agentkit.agents.agent import DefinitionChangedWarning
+from agentkit.agents.cognition import ReActCognition
+from agentkit.core.contracts import entries as e
+from agentkit.core.testing import FakeLLM
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.tools import tool
+from tests.agents.kit import TASK, agent_of, bodies_of, call, calls, context, died_after, then
+
+
+@tool(side_effecting=False)
+async def look(what: str = "") -> str:
+    """Look at something."""
+    return "seen"
+
+
+@tool(side_effecting=False, name="look", description="Quite another description.")
+async def look_closer(what: str = "", *, closely: bool = True) -> str:
+    """Look closer."""
+    return "seen closely"
+
+
+@tool(side_effecting=False)
+async def listen() -> str:
+    """Listen."""
+    return "heard"
+
+
+def _agent(model: str = "m", prompt: str = "Work.", tools: object = (look,)) -> Agent:
+    return Agent("worker", model, prompt, cognition=ReActCognition(tools=tools))  # type: ignore[arg-type]  # tools
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        _agent(prompt="Work better."),
+        _agent(tools=(look, listen)),
+        _agent(tools=(look_closer,)),
+        _agent(tools=()),
+        _agent(model="other"),
+    ],
+    ids=["prompt", "tool added", "tool changed", "tool removed", "model"],
+)
+async def test_f123_the_recorded_definition_is_sent_and_the_change_is_told(changed: Agent) -> None:
+    """System prompt, tools and model of the request are those of the start; one warning says so."""
+    first = then(calls(call("look")))
+    store = await died_after(e.StepCompleted, _agent(), first)
+    second = then(calls(call("look")))
+
+    with pytest.warns(DefinitionChangedWarning, match="has changed since the run was started"):
+        result = await changed.run(TASK, context(second, store))
+
+    sent = [(one.model, one.system, one.tools) for one in (first.requests[0], second.requests[0])]
+    assert "done" == result.output
+    assert sent[0] == sent[1]
+    assert ("m", "Work.") == sent[0][:2]
+
+
+async def test_f093_a_change_of_settings_leaves_what_was_sent_before_as_it_was() -> None:
+    """The second worker's request begins with the very messages of the first worker's last one."""
+    first = then([calls(call("look")), calls(call("look", call_id="c2"))])
+    store = await died_after(e.StepCompleted, _agent(), first, count=2)
+    second = then([calls(call("look")), calls(call("look", call_id="c2"))])
+
+    with pytest.warns(DefinitionChangedWarning):
+        await _agent(prompt="New.", tools=(look, listen)).run(TASK, context(second, store))
+
+    earlier, later = list(first.requests[1].messages), list(second.requests[0].messages)
+    assert earlier == later[: len(earlier)]
+
+
+async def test_a_definition_that_only_raises_a_limit_has_not_changed() -> None:
+    """`max_iterations` is no part of what is sent."""
+    agent = agent_of(look, max_iterations=7)
+    store = await died_after(e.StepCompleted, agent, then(calls(call("look"))))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = await agent_of(look, max_iterations=8).run(
+            TASK, context(then(calls(call("look"))), store)
+        )
+
+    assert "done" == result.output
+
+
+async def test_a_refused_change_leaves_the_run_free() -> None:
+    """A program that turns the warning into an error holds no lease and has written nothing."""
+    store = await died_after(e.StepCompleted, _agent(), then(calls(call("look"))))
+    before = await store.read("r")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DefinitionChangedWarning):
+            await _agent(prompt="New.").run(TASK, context(FakeLLM("x"), store))
+    result = await _agent().run(TASK, context(then(calls(call("look"))), store))
+
+    assert before == (await store.read("r"))[: len(before)]
+    assert ("done", 2) == (result.output, len(await bodies_of(store, e.LeaseTaken)))
+
+
+async def test_a_tool_that_vanished_is_an_error_for_the_model() -> None:
+    """A call that had not begun is answered, not run and not stuck."""
+    llm = then([calls(call("look")), calls(call("look", call_id="c2"))])
+    store = await died_after(e.StepCompleted, _agent(), llm)
+
+    with pytest.warns(DefinitionChangedWarning):
+        await _agent(tools=()).run(TASK, context(llm, store))
+
+    last = (await bodies_of(store, e.ToolFinished))[-1]
+    assert ("error", "There is no tool 'look'. Available: none.") == (last.outcome, last.content)
+
+
+async def test_a_new_run_uses_the_new_definition() -> None:
+    """What is pinned is the run, not the agent."""
+    store, llm = InMemoryCheckpointStore(), FakeLLM("x")
+
+    for number, prompt in enumerate(["Old.", "New."]):
+        await _agent(prompt=prompt).run(TASK, context(llm, store, run_id=f"r{number}"))
+
+    assert ["Old.", "New."] == [request.system for request in llm.requests]
