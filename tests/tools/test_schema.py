@@ -280,6 +280,27 @@ def test_f089_messages_are_short_and_repeat_no_values() -> None:
     assert len(str(caught.value)) < 2000
 
 
+def test_f089_a_validators_own_long_message_is_cut() -> None:
+    """What a user's validator says is for the model, within bounds."""
+
+    class Picky(BaseModel):
+        x: int
+
+        @field_validator("x")
+        @classmethod
+        def _refuse(cls, value: int) -> int:
+            raise ValueError("no " * 10_000)
+
+    @tool(side_effecting=False)
+    def picky(values: list[Picky]) -> str:
+        return ""
+
+    with pytest.raises(ArgumentsInvalid, match="Value error, no no") as caught:
+        picky.bind({"values": [{"x": 1}] * 10})
+    assert "and 5 more" in str(caught.value)
+    assert len(str(caught.value)) < 2000
+
+
 def test_f012_absurd_argument_names_are_refused_with_a_valid_text() -> None:
     """A 300-character key or one with half a character ends in an error that can be sent."""
     for name in ("k" * 300, "\udc97", "a\x00"):
