@@ -1,6 +1,7 @@
 """Rows, summaries and other small things that the store tests share."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -62,3 +63,41 @@ def finish(process: "subprocess.Popen[str]", *, seconds: float = 90.0) -> str:
     printed, complaint = process.communicate(timeout=seconds)
     assert process.returncode == 0, complaint
     return printed
+
+
+DIES = """
+import asyncio, os, signal, sys
+import apsw
+from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from tests.state.stores.helpers import rows, started, summary
+
+async def main():
+    store = SqliteCheckpointStore(sys.argv[1])
+    lease = await started(store, "r")
+    if sys.argv[2] == "restarted":
+        for seq in range(2, 41):
+            await store.append("r", rows(seq), after=seq - 1, lease=lease, summary=summary())
+        other = apsw.Connection(sys.argv[1])
+        other.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+        await store.append("r", rows(41), after=40, lease=lease, summary=summary())
+    else:
+        await store.aclose()
+        for seq in range(2, int(sys.argv[2]) + 1):
+            await store.append("r", rows(seq), after=seq - 1, lease=lease, summary=summary())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def left_behind(folder: Path, how: object) -> Path:
+    """A store in `folder` whose process was killed.
+
+    Run `r` has `how` entries, all but the first in the log; or with `"restarted"` 41 entries, and
+    behind the log's end frames of an earlier round.
+    """
+    path = folder / "runs.db"
+    process = child(DIES, path, how)
+    complaint = process.communicate(timeout=60)[1]
+    assert -signal.SIGKILL == process.returncode, complaint
+    return path

@@ -16,7 +16,7 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import JournalPort, Row, RunStatus, Summary
 from agentkit.core.contracts.types import Scope, Usage
 from agentkit.core.testing.clock import FakeClock
-from agentkit.state.checkpoints.adapters import _rules
+from agentkit.state.journal.codec import MAX_ENTRY_BYTES
 from tests.state.stores.helpers import TTL_SECONDS, row, rows, started, summary
 
 
@@ -288,8 +288,8 @@ async def test_a_lease_serves_its_own_run_and_scope(store: JournalPort) -> None:
 async def test_an_entry_has_a_limit(store: JournalPort) -> None:
     """16 MiB pass; one byte more does not, and nothing of the append is written."""
     lease = await store.acquire("r", "worker", TTL_SECONDS)
-    largest = Row(1, bytes(_rules.MAX_ENTRY_BYTES), bytes(8))
-    larger = Row(2, bytes(_rules.MAX_ENTRY_BYTES + 1), bytes(8))
+    largest = Row(1, bytes(MAX_ENTRY_BYTES), bytes(8))
+    larger = Row(2, bytes(MAX_ENTRY_BYTES + 1), bytes(8))
 
     with pytest.raises(EntryTooLarge, match="16777217 bytes"):
         await store.append("r", [largest, larger], after=0, lease=lease, summary=summary())
