@@ -11,7 +11,7 @@ from agentkit.agents.registry import Checked
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON, Scope
-from agentkit.state.journal.fold import CallState
+from agentkit.state.journal.lanes import CallState
 from agentkit.tools import Tool, ToolContext
 from agentkit.tools.execute import run_call
 

@@ -38,7 +38,8 @@ from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
-from agentkit.state.journal.fold import CallState, LaneState, RunState, TurnState
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.lanes import CallState, LaneState, TurnState
 from agentkit.state.journal.recovery import plan_turn
 
 __all__ = ["Drive"]

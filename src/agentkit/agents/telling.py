@@ -8,7 +8,7 @@ from agentkit.agents.registry import Checked, ToolRegistry
 from agentkit.agents.result import AgentEvent
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import ToolCall
-from agentkit.state.journal.fold import LaneState, TurnState
+from agentkit.state.journal.lanes import LaneState, TurnState
 from agentkit.state.journal.recovery import CallPolicy
 
 __all__ = ["CurrentTurn", "Teller"]

@@ -10,6 +10,7 @@ import msgspec
 from agentkit.core.contracts.types import JSON, Scope, Usage
 
 __all__ = [
+    "TERMINAL_STATUSES",
     "ChancePort",
     "Checkpoint",
     "CheckpointPort",
@@ -33,6 +34,9 @@ RunStatus: TypeAlias = Literal[
 ]
 """`running` means: not ended and not waiting; with a live lease somebody works on it, without one
 it was interrupted. `saved`: a journal that only holds a user's own checkpoints."""
+
+TERMINAL_STATUSES: frozenset[str] = frozenset({"done", "failed", "cancelled"})
+"""Statuses that are final: such a run takes no entry any more."""
 
 
 class CheckpointStatus:

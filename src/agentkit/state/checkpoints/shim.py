@@ -19,6 +19,7 @@ import msgspec
 
 from agentkit.core.contracts.errors import StoreDamaged, StoreMisused
 from agentkit.core.contracts.ports import (
+    TERMINAL_STATUSES,
     Checkpoint,
     CheckpointPort,
     CheckpointStatus,
@@ -35,7 +36,7 @@ from agentkit.state.checkpoints.adapters.memory import InMemoryCheckpointStore
 from agentkit.state.checkpoints.adapters.wrapper import StoreWrapper
 from agentkit.state.checkpoints.slots_mixin import checkpoint_of
 from agentkit.state.journal.codec import decode_rows
-from agentkit.state.journal.fold import TERMINAL, RunState
+from agentkit.state.journal.fold import RunState
 
 __all__ = ["ShimJournal", "UnfencedStoreWarning"]
 
@@ -274,7 +275,7 @@ class ShimJournal(StoreWrapper):
         before = known.state.main.version if known.state.started is not None else 0
         self._take(known, rows)
         snapshot = checkpoint_of(known.state)
-        if summary.status in TERMINAL:
+        if summary.status in TERMINAL_STATUSES:
             head = _Kept(tuple(map(_plain, known.rows)), known.state.epoch, "", 0, summary)
             status = snapshot.status if snapshot is not None else CheckpointStatus.DONE
             slot = self._slot(run, "done")
@@ -305,7 +306,7 @@ def _fits(head: Head | None, after: int, lease: Lease | None) -> bool:
         return lease is None and after == 0
     if lease is not None:
         return (head.owner, head.epoch, head.seq) == (lease.owner, lease.epoch, after)
-    ended = head.summary is not None and head.summary.status in TERMINAL
+    ended = head.summary is not None and head.summary.status in TERMINAL_STATUSES
     return head.seq == after and not ended
 
 

@@ -12,8 +12,9 @@ from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
 from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
-from agentkit.state.journal.fold import LaneState, RunState, SavedVersion
+from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load
+from agentkit.state.journal.lanes import LaneState, SavedVersion
 
 __all__ = ["SlotMethods", "checkpoint_of"]
 

@@ -6,136 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.ports import RunStatus, Summary
 from agentkit.core.contracts.slots import agent_lane
-from agentkit.core.contracts.types import CallRecord, Question, StopReason, Usage
-from agentkit.state.journal.transcript import Transcript
+from agentkit.core.contracts.types import Question, StopReason, Usage
+from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
 
-__all__ = [
-    "OPEN_OUTCOMES",
-    "TERMINAL",
-    "CallState",
-    "Detail",
-    "LaneState",
-    "RunState",
-    "SavedVersion",
-    "TurnState",
-]
-
-TERMINAL: frozenset[str] = frozenset({"done", "failed", "cancelled"})
-"""Statuses that are final."""
-
-OPEN_OUTCOMES: frozenset[str] = frozenset({"unknown", "not_started", "retrying"})
-"""Outcomes that leave a call open."""
-
-
-class CallState:
-    """One call of a turn: its intents, outcome, question and recorded values."""
-
-    __slots__ = (
-        "attempt",
-        "decision",
-        "finished_seq",
-        "index",
-        "outcome",
-        "question",
-        "record",
-        "started",
-        "started_epoch",
-        "started_seq",
-        "values",
-    )
-
-    def __init__(self, index: int, record: CallRecord) -> None:
-        self.index = index
-        self.record = record
-        self.started: e.ToolStarted | None = None
-        self.started_epoch = 0
-        self.started_seq = 0
-        self.finished_seq = 0
-        self.attempt = 0
-        self.outcome: e.ToolFinished | None = None
-        self.question: Question | None = None
-        self.decision: e.Decided | None = None
-        self.values: dict[str, str] = {}
-
-    @property
-    def settled(self) -> bool:
-        """Whether the model can be given a result."""
-        return self.outcome is not None and self.outcome.outcome not in OPEN_OUTCOMES
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a question is open and nobody has decided it."""
-        return self.question is not None and self.decision is None
-
-
-class TurnState:
-    """The newest answer of a lane with its calls."""
-
-    __slots__ = ("answer", "calls", "closed")
-
-    def __init__(self, answer: e.ModelAnswered) -> None:
-        self.answer = answer
-        self.calls = [CallState(index, record) for index, record in enumerate(answer.calls)]
-        self.closed = False
-
-    @property
-    def settled(self) -> bool:
-        """Whether every call has its result."""
-        return all(call.settled for call in self.calls)
-
-    @property
-    def results(self) -> dict[int, e.ToolFinished]:
-        """Outcomes that the model is given, by call index."""
-        return {
-            call.index: call.outcome
-            for call in self.calls
-            if call.outcome is not None and call.settled
-        }
-
-
-class SavedVersion(NamedTuple):
-    """A boundary: checkpoint `version` is the fold of the entries up to `seq`."""
-
-    version: int
-    seq: int
-    iteration: int
-    status: e.StepStatus
-    at: float
-    state: str | None = None
-
-
-class LaneState:
-    """One producer's part of the run."""
-
-    def __init__(self, lane: str) -> None:
-        self.lane = lane
-        self.turns = 0
-        self.iteration = 0
-        self.turn: TurnState | None = None
-        self.failures: list[e.ModelFailed] = []
-        self.versions: list[SavedVersion] = []
-        self.suspended = False
-        self.transcript = Transcript()
-
-    @property
-    def version(self) -> int:
-        """The highest version, 0 for none."""
-        return self.versions[-1].version if self.versions else 0
-
-    @property
-    def wants_model(self) -> bool:
-        """Whether the next act is to ask the model."""
-        turn = self.turn
-        if turn is None or turn.answer.stop == "pause":
-            return True
-        return bool(turn.calls) and turn.settled
+__all__ = ["Detail", "RunState"]
 
 
 class Detail(msgspec.Struct, frozen=True, omit_defaults=True):

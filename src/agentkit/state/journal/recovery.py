@@ -16,7 +16,8 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import slot_of
 from agentkit.core.contracts.types import IN_DOUBT_ANSWERS
 from agentkit.core.contracts.values import canonical, decode_value, digest, to_text
-from agentkit.state.journal.fold import OPEN_OUTCOMES, CallState, LaneState, RunState, TurnState
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState, LaneState, TurnState
 
 __all__ = ["AUTOMATIC_ATTEMPTS", "CallPolicy", "idempotency_key", "plan_turn"]
 

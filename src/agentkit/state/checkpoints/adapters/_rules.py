@@ -17,13 +17,8 @@ from agentkit.core.contracts.errors import (
     RunInUse,
     StoreMisused,
 )
-from agentkit.core.contracts.ports import Head, Lease, Row, Summary
-
-MAX_ENTRY_BYTES = 16 * 1024 * 1024
-"""Largest body of one entry."""
-
-TERMINAL = frozenset({"done", "failed", "cancelled"})
-"""Statuses of runs that have ended: they take no notes."""
+from agentkit.core.contracts.ports import TERMINAL_STATUSES, Head, Lease, Row, Summary
+from agentkit.state.journal.codec import MAX_ENTRY_BYTES
 
 
 def check_append(
@@ -135,7 +130,7 @@ def from_cursor(cursor: str) -> tuple[int, str] | None:
 
 
 def _ended(summary: Summary | None) -> bool:
-    return summary is not None and summary.status in TERMINAL
+    return summary is not None and summary.status in TERMINAL_STATUSES
 
 
 def _lost_message(run: str, head: Head | None, lease: Lease) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from agentkit.core.contracts.ports import (
+    TERMINAL_STATUSES,
     ClockPort,
     Head,
     Lease,
@@ -267,4 +268,6 @@ def _takes(head: Head | None, after: int, lease: Lease | None) -> bool:
         return lease is None and after == 0
     if lease is not None:
         return rules.owns(lease, head) and head.seq == after
-    return head.seq == after and (head.summary is None or head.summary.status not in rules.TERMINAL)
+    return head.seq == after and (
+        head.summary is None or head.summary.status not in TERMINAL_STATUSES
+    )
