@@ -106,9 +106,13 @@ async def ask(llm: LLMPort, what: ModelRequest) -> tuple[ModelReply, str]:
 async def failure(llm: LLMPort, what: ModelRequest) -> ModelError:
     """The error of an attempt that must fail; no reply may have come before it."""
     with pytest.raises(ModelError) as caught:
-        async for item in llm.attempt(what):
-            assert isinstance(item, TextDelta)
+        await _only_text(llm, what)
     return caught.value
+
+
+async def _only_text(llm: LLMPort, what: ModelRequest) -> None:
+    async for item in llm.attempt(what):
+        assert isinstance(item, TextDelta)
 
 
 def message(*content: JSON, stop: str | None = "end_turn", **fields: JSON) -> dict[str, JSON]:

@@ -40,9 +40,19 @@ class RawServer:
     connections: int = 0
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
+    serving: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
+    def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection in a task that `close` waits for."""
+        self.serving[asyncio.create_task(self._serve(reader, writer))] = writer
+
+    async def close(self) -> None:
+        """Hang up on everybody and wait until all is over."""
+        for writer in self.serving.values():
+            writer.close()
+        await asyncio.gather(*self.serving)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
             while await self._one(reader, writer):
@@ -56,6 +66,7 @@ class RawServer:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         except asyncio.IncompleteReadError:
+            self.hung_up.set()
             return False
         pairs = [line.split(": ", 1) for line in head[1:] if line]
         headers = {name.lower(): value for name, value in pairs}
@@ -88,6 +99,7 @@ async def serving(*answers: Steps) -> AsyncIterator[RawServer]:
         yield raw
     finally:
         server.close()
+        await raw.close()
         await server.wait_closed()
 
 

@@ -77,7 +77,7 @@ def test_the_documented_limits_are_the_defaults() -> None:
     """The stall and connect limits of both adapters are those of the table."""
     documented = {what: value for what, value, _ in _rows("Limits of one attempt")}
     for adapter in (AnthropicMessages, OpenAIChat):
-        defaults = adapter.__init__.__kwdefaults__
+        defaults = adapter.__init__.__kwdefaults__ or {}
 
         assert f"{defaults['stall_seconds']:g} s" == documented["a stream without a byte"]
         assert f"{defaults['connect_seconds']:g} s" == documented["opening a connection"]
@@ -177,7 +177,8 @@ def test_the_provider_s_wait_is_obeyed() -> None:
     limit = POLICY.max_retry_after_seconds
     beyond = next_retry("rate_limited", 1, retry_after_seconds=limit + 1, policy=POLICY, jitter=0.0)
 
-    assert (2.0, pytest.approx(2.2), None) == (least, most, beyond)
+    assert (2.0, None) == (least, beyond)
+    assert pytest.approx(2.2) == most
 
 
 def test_zero_is_no_advice() -> None:
@@ -199,15 +200,14 @@ def test_the_provider_s_word_goes_first(kind: FailureKind) -> None:
     kind=st.sampled_from(KINDS),
     attempt=st.integers(1, 10**9),
     attempts=st.integers(1, 10**9),
-    factor=st.floats(1.0, 1e9),
-    base=st.floats(0.0, 1e6),
+    growth=st.tuples(st.floats(0.0, 1e6), st.floats(1.0, 1e9)),
     jitter=st.floats(0.0, 1.0),
 )
 def test_a_wait_stays_within_its_bounds(
-    kind: FailureKind, attempt: int, attempts: int, factor: float, base: float, jitter: float
+    kind: FailureKind, attempt: int, attempts: int, growth: tuple[float, float], jitter: float
 ) -> None:
     """No wait is negative, longer than the limit, or an overflow, however many attempts."""
-    policy = RetryPolicy(attempts=attempts, base_seconds=base, factor=factor)
+    policy = RetryPolicy(attempts=attempts, base_seconds=growth[0], factor=growth[1])
     wait = next_retry(kind, attempt, policy=policy, jitter=jitter)
 
     assert (wait is not None) == (RETRIED[kind] and attempt < attempts)
