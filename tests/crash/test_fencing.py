@@ -16,7 +16,7 @@ LEASE_SECONDS = 0.6
 BOUND_SECONDS = 20.0
 
 
-def _stop_and_overtake(campaign: Campaign, successor: ForkServer, border: int) -> str:
+def _stop_and_overtake(campaign: Campaign, successor: ForkServer, border: int | str) -> str:
     """Stop a worker at a border past its lease, let another finish the run, continue the first.
 
     Returns how the first one ended.
@@ -46,17 +46,21 @@ def _stop_and_overtake(campaign: Campaign, successor: ForkServer, border: int) -
 @pytest.mark.parametrize(
     "border",
     [
-        pytest.param(3, id="before-its-first-append"),
-        pytest.param(5, id="before-the-model"),
-        pytest.param(6, id="between-deltas"),
-        pytest.param(8, id="before-the-answer-is-appended"),
-        pytest.param(13, id="in-a-tool"),
-        pytest.param(20, id="later"),
-        pytest.param(30, id="much-later"),
+        "append:before",
+        "model:before",
+        "model:delta",
+        "append:before#2",
+        "append:after#2",
+        "tool:before",
+        "effect:before",
+        "effect:after",
+        "tool:after#3",
+        "model:after#2",
+        "release:before",
     ],
 )
 def test_f057_a_worker_that_stood_still_past_its_lease_appends_nothing(
-    campaign: Campaign, successor: ForkServer, border: int
+    campaign: Campaign, successor: ForkServer, border: str
 ) -> None:
     """F057: SIGSTOP past the lease, takeover, SIGCONT: the old one can neither append, extend nor
     release, and stops.

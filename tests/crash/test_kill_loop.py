@@ -18,9 +18,16 @@ def test_a_run_survives_a_kill_at_every_border(campaign: Campaign) -> None:
 
     assert not campaign.violations, report(campaign.violations)
     assert set() == campaign.unhit
-    assert set(BORDERS) - NOTES == set(campaign.killed_at)
-    assert borders == campaign.kills
     assert borders > 50
+    assert campaign.kills > 50
+
+
+@pytest.mark.parametrize("border", [border for border in BORDERS if border not in NOTES])
+def test_a_run_survives_a_kill_at_each_kind_of_border(campaign: Campaign, border: str) -> None:
+    """No known border is one that no worker ever dies at."""
+    assert campaign.run([border])
+    assert {border: 1} == campaign.killed_at
+    assert not campaign.violations, report(campaign.violations)
 
 
 def test_the_worker_that_was_told_of_a_decision_is_killed_at_every_border(
@@ -29,13 +36,11 @@ def test_the_worker_that_was_told_of_a_decision_is_killed_at_every_border(
     """A plain tool's effect is done and its outcome is not recorded; a second worker suspends the
     run; the third, who brings the answer, is killed at each of its borders.
     """
-    effect = _border_of(campaign, "effect:after", 2)
-
-    borders = campaign.every_border([effect, None])
+    borders = campaign.every_border(["effect:after#2", None])
     sys.stdout.write(campaign.summary())
 
     assert not campaign.violations, report(campaign.violations)
-    assert set(campaign.killed_at) >= NOTES
+    assert set(campaign.killed_at) >= {*NOTES, "effect:after"}
     assert borders > 30
 
 
@@ -59,12 +64,4 @@ def test_a_run_survives_a_second_kill_at_every_border_after_every_first(campaign
     sys.stdout.write(campaign.summary())
 
     assert set() == campaign.unhit
-    assert set(BORDERS) - NOTES == set(campaign.killed_at)
-
-
-def _border_of(campaign: Campaign, name: str, occurrence: int) -> int:
-    """The number of a border in a run that nobody disturbs."""
-    with campaign.ordeal() as ordeal:
-        ordeal.finish()
-        hits = ordeal.folder.borders.hits()
-    return [number for number, hit in enumerate(hits, 1) if hit == name][occurrence - 1]
+    assert set(BORDERS) - NOTES <= set(campaign.killed_at)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import msgspec
 
@@ -25,14 +25,20 @@ from agentkit.testing.crash.processes import Ended, ForkServer
 from agentkit.testing.crash.scenario import STEPS, Folder, Order
 from agentkit.testing.invariants import Evidence, ToolKind, Violation, check, read_rows
 
-__all__ = ["SCENARIO", "Campaign", "NoProgress", "Ordeal", "WorkerFailed"]
+__all__ = ["SCENARIO", "Campaign", "Death", "NoProgress", "Ordeal", "WorkerFailed"]
 
 SCENARIO = "agentkit.testing.crash.scenario:work"
 """The worker's function, for `ForkServer`."""
 
 _TOOLS: dict[str, ToolKind] = {"lookup": "read", "upsert": "idempotent", "notify": "plain"}
 
+Death: TypeAlias = "int | str | float | None"
+"""A border, by number or name (see `CrashPlan`); or seconds after the start, as a `float`; or none:
+the worker goes as far as it can."""
+
 _RUN = "r1"
+
+_BEYOND = 2
 
 _MAX_WORKERS = 40
 """Workers that a run may take once nobody kills them any more."""
@@ -77,20 +83,20 @@ class Campaign:
         """Known borders that no worker ever reached."""
         return set(BORDERS) - set(self.hits)
 
-    def every_border(self, first: Sequence[int | None] = ()) -> int:
-        """Kill the worker after those of `first` at border 1, 2, 3 … until one completes.
+    def every_border(self, first: Sequence[Death] = ()) -> int:
+        """Kill the worker after those of `first` at border 1, 2, 3 … until there is none.
 
-        Returns how many borders there were.
+        How many there are varies a little, with how many outcomes share an append; so it takes
+        `_BEYOND` workers in a row that completed. Returns how many were killed.
         """
-        number = 0
-        while True:
+        number = missed = 0
+        while missed < _BEYOND:
             number += 1
-            if not self.run([*first, number]):
-                return number - 1
+            missed = 0 if self.run([*first, number]) else missed + 1
+        return number - _BEYOND
 
-    def run(self, deaths: Sequence[float | None]) -> bool:
-        """One run: a worker for each death (a border as `int`, or seconds as `float`), then workers
-        that nobody kills until it is done; and judge it.
+    def run(self, deaths: Sequence[Death]) -> bool:
+        """One run: a worker for each death, then workers that nobody kills; and judge it.
 
         Returns whether the last of `deaths` happened.
         """
@@ -163,14 +169,14 @@ class Ordeal:
         """The run's head row."""
         return self._loop.run(self._store.head(_RUN))
 
-    def order(self, death: float | None = None, *, how: int = signal.SIGKILL) -> Order:
+    def order(self, death: Death = None, *, how: int = signal.SIGKILL) -> Order:
         """What the next worker is told: to go on, and where the run waits for a human, with the
         answers of one who looked outside.
         """
         state = self.state()
         order = Order(
             folder=str(self.folder.path),
-            at=death if isinstance(death, int) else None,
+            at=None if isinstance(death, float) else death,
             how=how,
             steps=self._campaign.steps,
         )
@@ -179,7 +185,7 @@ class Ordeal:
         decisions = self._decisions(state)
         return msgspec.structs.replace(order, action="resume", decisions=decisions)
 
-    def worker(self, death: float | None = None) -> Ended:
+    def worker(self, death: Death = None) -> Ended:
         """Run one worker to its end, by SIGKILL where `death` says so.
 
         Raises:

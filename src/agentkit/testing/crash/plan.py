@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from pathlib import Path
 
 from agentkit.testing.lines import JsonLines
@@ -65,14 +66,15 @@ class CrashPlan:
     somebody continues it; with SIGINT or SIGTERM it gets what an operator sends.
 
     Args:
-        at: the number of the border at which to die, from 1; `None` for never.
+        at: the border at which to die: its number in this process, from 1, or its name; with
+            `name#2` the second one of that name; `None` for never.
         how: the signal.
         log: where borders are noted.
     """
 
     def __init__(
         self,
-        at: int | None = None,
+        at: int | str | None = None,
         *,
         how: int = signal.SIGKILL,
         log: BorderLog | None = None,
@@ -82,6 +84,7 @@ class CrashPlan:
         self.passed = 0
         self._log = log
         self._lock = threading.Lock()
+        self._by_name: Counter[str] = Counter()
 
     def border(self, name: str) -> None:
         """Pass the border `name`, or get the signal at it. May be called from any thread."""
@@ -89,7 +92,10 @@ class CrashPlan:
             raise ValueError(f"{name!r} is no border; known are {', '.join(BORDERS)}")
         with self._lock:
             self.passed += 1
-            killed = self.passed == self.at
+            self._by_name[name] += 1
+            times = self._by_name[name]
+            mine = {self.passed, f"{name}#{times}", name if times == 1 else ""}
+            killed = self.at in mine
             if self._log is not None:
                 self._log.note(name, self.passed, killed=killed)
             if killed:

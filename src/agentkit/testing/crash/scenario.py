@@ -70,7 +70,7 @@ class Order(msgspec.Struct, frozen=True):
     Args:
         folder: where the run's facts are.
         run: the run.
-        at: the border at which to die.
+        at: the border at which to die, see `CrashPlan`.
         how: by which signal.
         lease_seconds: a shorter lease than usual.
         wait_seconds: how long to wait for another worker.
@@ -81,7 +81,7 @@ class Order(msgspec.Struct, frozen=True):
 
     folder: str
     run: str = "r1"
-    at: int | None = None
+    at: int | str | None = None
     how: int = signal.SIGKILL
     lease_seconds: float | None = None
     wait_seconds: float = 0.0
