@@ -21,6 +21,7 @@ from agentkit.agents.stream import RunStream
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import Decision
+from agentkit.core.contracts.values import to_text
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import DriveRecord
 from agentkit.state.journal.fold import RunState
@@ -302,6 +303,9 @@ async def _result_of(setting: Setting, stream: RunStream) -> AgentResult:
 def _checked_task(task: str) -> str:
     if not isinstance(task, str) or not task.strip():
         message = f"the task must be a non-empty string, not {task!r}"
+        raise InvalidSpec(message)
+    if task != to_text(task):
+        message = f"the task {task[:80]!r} holds lone surrogates, so it is no text"
         raise InvalidSpec(message)
     return task
 

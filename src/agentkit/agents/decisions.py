@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision
 from agentkit.core.contracts.types import Decision, Question
-from agentkit.core.contracts.values import encode_value
+from agentkit.core.contracts.values import encode_value, to_text
 from agentkit.state.journal.fold import RunState
 
-__all__ = ["check_decisions"]
+__all__ = ["NEED_VALUE", "check_decisions"]
 
 NEED_VALUE = ("done", "failed")
 """Answers that carry what happened."""
@@ -34,6 +34,7 @@ def check_decisions(state: RunState, decisions: Mapping[str, Decision | str]) ->
             message = f"run {state.run_id!r} has no open question {question_id!r}; {_open(state)}"
             raise InvalidDecision(message)
         _check_allowed(state, question, decision)
+        _check_texts(state, question, decision)
         notes.append(
             e.Decided(
                 question=question.id,
@@ -74,6 +75,13 @@ def _check_allowed(state: RunState, question: Question, decision: Decision) -> N
             f"it; choose one of {allowed}"
         )
         raise InvalidDecision(message)
+
+
+def _check_texts(state: RunState, question: Question, decision: Decision) -> None:
+    for what, text in (("actor", decision.actor), ("reason", decision.reason)):
+        if text != to_text(text):
+            message = f"run {state.run_id!r}, question {question.id}: its {what} is no text"
+            raise InvalidDecision(f"{message}: {text[:80]!r} holds lone surrogates")
 
 
 def _check_repeated(state: RunState, earlier: e.Decided, decision: Decision) -> None:

@@ -34,15 +34,15 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, ModelError, StoreError
 from agentkit.core.contracts.model import ModelReply, ModelRequest
 from agentkit.core.contracts.ports import ToolThreads
-from agentkit.core.contracts.types import JSON
-from agentkit.core.contracts.values import decode_value, encode_value
+from agentkit.core.contracts.types import JSON, CallRecord
+from agentkit.core.contracts.values import decode_value, encode_value, to_text
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import CallState, LaneState, TurnState
 from agentkit.state.journal.recovery import plan_turn
 
-__all__ = ["Drive"]
+__all__ = ["SLACK_SECONDS", "Drive"]
 
 _log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class Drive:
             turn=ask.turn,
             attempt=ask.attempt,
             kind=error.kind,
-            message=str(error)[:2_000],
+            message=to_text(str(error))[:2_000],
             status=error.status,
             retry_at=None if delay is None else int((self._clock.now() + delay) * 1000),
             unknown=error.may_be_paid,
@@ -386,13 +386,17 @@ class Drive:
 
 
 def _answered(ask: Ask, reply: ModelReply) -> e.ModelAnswered:
+    """The reply as it is recorded: half characters, which no store can keep, are mended."""
     return e.ModelAnswered(
         turn=ask.turn,
-        text=reply.text,
-        calls=reply.calls,
+        text=to_text(reply.text),
+        calls=tuple(
+            CallRecord(to_text(call.id), to_text(call.name), to_text(call.arguments))
+            for call in reply.calls
+        ),
         stop=reply.stop,
         usage=reply.usage,
-        model=reply.model,
-        response_id=reply.response_id,
+        model=to_text(reply.model),
+        response_id=to_text(reply.response_id),
         native=reply.native,
     )

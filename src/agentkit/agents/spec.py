@@ -53,7 +53,7 @@ def make_spec(
 
     Raises:
         InvalidId: the name cannot name an agent.
-        InvalidSpec: `max_iterations` is not positive, or two tools share a name.
+        InvalidSpec: `max_iterations` is not positive, two tools share a name, or a text is none.
     """
     check_id(name, what="agent name")
     if max_iterations < 1:
@@ -64,7 +64,11 @@ def make_spec(
     if twice:
         message = f"agent {name!r}: two tools are named {twice[0]!r}; tool names must differ"
         raise InvalidSpec(message)
-    definition = msgspec.json.encode([model, system, tools], order="sorted")
+    try:
+        definition = msgspec.json.encode([model, system, tools], order="sorted")
+    except UnicodeEncodeError as exc:
+        message = f"agent {name!r}: its prompt, model or tools hold lone surrogates ({exc})"
+        raise InvalidSpec(message) from exc
     fingerprint = blake2b(definition, digest_size=8).hexdigest()
     lane = agent_lane(name)
     return AgentSpec(name, model, system, tools, max_iterations, fingerprint, lane, reference)

@@ -68,7 +68,8 @@ class RunContext:
         identity: who asked for it, for tools (`ToolContext.identity`) and the record.
 
     Raises:
-        InvalidId: the run id is empty, longer than 512 characters or holds control characters.
+        InvalidId: the run id is empty, or it or the identity is longer than 512 characters or
+            holds control characters.
     """
 
     correlation_id: str
@@ -78,3 +79,5 @@ class RunContext:
 
     def __post_init__(self) -> None:
         check_id(self.correlation_id)
+        if self.identity:
+            check_id(self.identity, what="identity")
