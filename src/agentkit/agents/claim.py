@@ -25,7 +25,7 @@ from agentkit.state.journal.journal import Journal, load
 from agentkit.state.journal.lease import LEASE_SECONDS, HeartbeatPort, Tenure
 from agentkit.state.journal.owner import is_dead
 
-__all__ = ["Claimed", "admit", "claim"]
+__all__ = ["POLL_SECONDS", "Claimed", "admit", "claim"]
 
 POLL_SECONDS = 0.25
 """How often a waiting `acquire` looks whether the holder has released or died."""
@@ -57,19 +57,16 @@ async def claim(
         port: the store, looking at the run's scope.
         context: which run.
         spec: the agent's definition, recorded where the run is new.
-        task: the task of a run to start or continue; `None` to resume whatever is there.
+        task: of a run to start or continue; `None` to resume whatever is there.
         owner: names this drive in the lease.
         wait_seconds: how long to wait for a lease that somebody holds.
         heartbeat: keeps the lease.
         on_news: called by the heartbeat, see `Tenure`.
-        prepare: called with the run's state before anything is written; what it raises keeps it
-            that way.
+        prepare: called with the state before anything is written; may refuse by raising.
 
     Raises:
-        RunNotFound: to resume, but there is no such run.
-        RunIdReused: the run is another task's or another agent's.
-        RunSuspended: the run waits for decisions and was not resumed with any.
-        RunInUse: another worker holds it (after `wait_seconds`).
+        RunError: the call does not fit the run, see `admit`; or another worker holds it
+            (`RunInUse`, after `wait_seconds`).
     """
     run_id = context.correlation_id
     state = await load(port, run_id)
@@ -86,28 +83,39 @@ async def claim(
         elapsed=heartbeat.clock.elapsed,
     )
     tenure = heartbeat.watch(port, lease, sent_at=sent_at, on_news=on_news)
-    journal = Journal(port, state, clock=clock, lease=lease)
-    if cancelled is not None:
-        await _give_back(journal, heartbeat, tenure)
-        raise cancelled
+    claimed = Claimed(Journal(port, state, clock=clock, lease=lease), tenure, heartbeat)
     try:
-        await journal.refresh()
-        if not admit(journal.state, spec, task=task):
-            await _give_back(journal, heartbeat, tenure)
-            return journal.state
-        await journal.commit(lambda now: _opening(now, context, spec, task, lease), lane="")
+        _go_on_unless(cancelled)
+        opened = await _open(claimed, context, spec, task)
     except BaseException:
-        await _give_back(journal, heartbeat, tenure)
+        await _give_back(claimed)
         raise
+    if not opened:
+        await _give_back(claimed)
+    return claimed if opened else claimed.journal.state
+
+
+def _go_on_unless(cancelled: asyncio.CancelledError | None) -> None:
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _open(claimed: Claimed, context: RunContext, spec: AgentSpec, task: str | None) -> bool:
+    """Record the start of this tenure, unless somebody was faster and nothing is left to do."""
+    journal, tenure, _ = claimed
+    await journal.refresh()
+    if not admit(journal.state, spec, task=task):
+        return False
+    await journal.commit(lambda now: _opening(now, context, spec, task, tenure.lease), lane="")
     tenure.note_seen(journal.state.seq)
-    return Claimed(journal, tenure, heartbeat)
+    return True
 
 
-async def _give_back(journal: Journal, heartbeat: HeartbeatPort, tenure: Tenure) -> None:
+async def _give_back(claimed: Claimed) -> None:
     """Release a lease that is not going to be used; where the store fails it lapses by itself."""
-    heartbeat.unwatch(tenure)
+    claimed.heartbeat.unwatch(claimed.tenure)
     with contextlib.suppress(StoreError, RunError):
-        await journal.commit(lambda _: [], lane="", release=lambda _: True)
+        await claimed.journal.commit(lambda _: [], lane="", release=lambda _: True)
 
 
 def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
@@ -209,8 +217,11 @@ async def _acquire(
         except RunInUse as held:
             left = until - clock.elapsed()
             head = await port.head(run_id)
-            dead = head is not None and is_dead(head.owner, known_drives=known)
-            if head is not None and dead and supersede != head.epoch:
+            # Ours: an earlier request was granted, and its answer was lost on the way.
+            free = head is not None and (
+                head.owner == owner or is_dead(head.owner, known_drives=known)
+            )
+            if head is not None and free and supersede != head.epoch:
                 supersede = head.epoch
             elif left <= 0:
                 raise
