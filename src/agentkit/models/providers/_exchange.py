@@ -115,27 +115,28 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
             response = await self._send(
                 client, body, deadline, timeout_seconds, stream=assembly is not None
             )
-            stack.push_async_callback(response.aclose)
+            chunks = response.aiter_bytes()
+            stack.push_async_callback(_hang_up, response, chunks)
             content_type = response.headers.get("content-type", "")
             if "html" in content_type:
                 raise misshapen(self.provider, "a page of HTML")
-            chunks = response.aiter_bytes()
-            stack.push_async_callback(_close, chunks)
             reader = _Reader(self, chunks, deadline, timeout_seconds)
             if assembly is None or "json" in content_type:
                 answer = await reader.rest()
                 with self._clean():
                     reply = whole(_decoded(answer, self.provider))
-                yield reply
-                return
-            decoder = SSEDecoder()
-            while not assembly.ended and (chunk := await reader.next(assembly)):
+            else:
+                decoder = SSEDecoder()
+                while not assembly.ended and (chunk := await reader.next(assembly)):
+                    with self._clean():
+                        events = _events(decoder, chunk, self.provider)
+                        texts = [assembly.feed(data) for data in events]
+                    for text in filter(None, texts):
+                        yield TextDelta(mend(text))
+                await _drain(chunks)
                 with self._clean():
-                    texts = [assembly.feed(data) for data in _events(decoder, chunk, self.provider)]
-                for text in filter(None, texts):
-                    yield TextDelta(mend(text))
-            await _drain(chunks)
-            yield assembly.reply()
+                    reply = assembly.reply()
+        yield reply  # the connection is free again while the reply is recorded
 
     async def _send(
         self,
@@ -301,9 +302,13 @@ def _events(decoder: SSEDecoder, chunk: bytes, provider: str) -> list[str]:
         raise misshapen(provider, str(exc)) from exc
 
 
-async def _close(chunks: AsyncIterator[bytes]) -> None:
-    if isinstance(chunks, AsyncGenerator):
-        await chunks.aclose()
+async def _hang_up(response: httpx2.Response, chunks: AsyncIterator[bytes]) -> None:
+    with suppress(Exception):  # what breaks while closing is closed, and the answer is known
+        try:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+        finally:
+            await response.aclose()
 
 
 async def _drain(chunks: AsyncIterator[bytes]) -> None:
