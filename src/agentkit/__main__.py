@@ -16,9 +16,9 @@ def main() -> None:
         sys.stdout.write(f"agentkit {agentkit.__version__}\n")
         return
 
-    from agentkit import cli
+    from agentkit.cli import main as command_line
 
-    cli.main()
+    command_line()
 
 
 if __name__ == "__main__":

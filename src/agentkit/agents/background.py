@@ -12,13 +12,13 @@ from agentkit.core.contracts.errors import StoreMisused
 
 __all__ = ["run_in_background"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
-def run_in_background(work: Coroutine[object, object, T]) -> T:
+def run_in_background(work: Coroutine[object, object, _T]) -> _T:
     """Run `work` in the process's background loop and wait for it.
 
     An interrupt (Ctrl-C) cancels the work, waits until it has closed in order, and goes on.

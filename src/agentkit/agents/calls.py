@@ -15,7 +15,7 @@ from agentkit.state.journal.lanes import CallState
 from agentkit.tools import Tool, ToolContext
 from agentkit.tools.execute import run_call
 
-__all__ = ["CLOSE_SECONDS", "CallRunner", "Done", "News", "Told"]
+__all__ = ["CLOSE_SECONDS", "CallRunner", "Done", "Item", "News", "Recorder", "Told"]
 
 CLOSE_SECONDS = 10.0
 """How long a drive that ends waits for cancelled tools to let go."""

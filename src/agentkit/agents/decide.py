@@ -7,17 +7,20 @@ from typing import NamedTuple, TypeAlias
 
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.model import ModelReply
 from agentkit.core.contracts.types import StopReason
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import CallState, TurnState
 from agentkit.state.journal.recovery import CallPolicy, plan_turn
 
 __all__ = [
+    "PARKED_TEXT",
     "Action",
     "Ask",
     "Dispatch",
     "Leave",
     "Record",
+    "answered_by",
     "decide",
     "ending",
     "ends_tenure",
@@ -103,6 +106,24 @@ def ending(answer: e.ModelAnswered) -> e.Finished | None:
     reasons: dict[str, StopReason] = {"length": "length", "refusal": "refused"}
     reason = reasons.get(answer.stop, "completed")
     return e.Finished(answer.text, reason, partial=reason == "length")
+
+
+def answered_by(ask: Ask, reply: ModelReply) -> e.ModelAnswered:
+    """The fact that `reply` is the answer which `ask` asked for."""
+    """The reply as it is recorded: half characters, which no store can keep, are mended."""
+    return e.ModelAnswered(
+        turn=ask.turn,
+        text=to_text(reply.text),
+        calls=tuple(
+            CallRecord(to_text(call.id), to_text(call.name), to_text(call.arguments))
+            for call in reply.calls
+        ),
+        stop=reply.stop,
+        usage=reply.usage,
+        model=to_text(reply.model),
+        response_id=to_text(reply.response_id),
+        native=reply.native,
+    )
 
 
 def ends_tenure(bodies: Sequence[e.Body]) -> bool:

@@ -20,6 +20,7 @@ from agentkit.agents.decide import (
     Dispatch,
     Leave,
     Record,
+    answered_by,
     decide,
     ending,
     ends_tenure,
@@ -34,7 +35,7 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, ModelError, StoreError
 from agentkit.core.contracts.model import ModelReply, ModelRequest
 from agentkit.core.contracts.ports import ToolThreads
-from agentkit.core.contracts.types import JSON, CallRecord
+from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value, to_text
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
@@ -183,7 +184,7 @@ class Drive:
             return
         if reply is None:
             return
-        answered = _answered(ask, reply)
+        answered = answered_by(ask, reply)
         self._dispatched.clear()
         events = await self._record(lambda state: self._after_answer(state, answered))
         self._asking = None
@@ -383,20 +384,3 @@ class Drive:
             text = "the worker stopped while it waited for the model"
             bodies.append(e.ModelFailed(ask.turn, ask.attempt, "interrupted", text, unknown=True))
         return bodies
-
-
-def _answered(ask: Ask, reply: ModelReply) -> e.ModelAnswered:
-    """The reply as it is recorded: half characters, which no store can keep, are mended."""
-    return e.ModelAnswered(
-        turn=ask.turn,
-        text=to_text(reply.text),
-        calls=tuple(
-            CallRecord(to_text(call.id), to_text(call.name), to_text(call.arguments))
-            for call in reply.calls
-        ),
-        stop=reply.stop,
-        usage=reply.usage,
-        model=to_text(reply.model),
-        response_id=to_text(reply.response_id),
-        native=reply.native,
-    )

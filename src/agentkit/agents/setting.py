@@ -18,7 +18,7 @@ from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.checkpoints.shim import ShimJournal
 from agentkit.state.journal.drives import RunKey
 
-__all__ = ["Setting", "VolatileStoreWarning", "settle"]
+__all__ = ["STORE_VARIABLE", "Setting", "VolatileStoreWarning", "settle"]
 
 STORE_VARIABLE = "AGENTKIT_STORE_URL"
 

@@ -27,7 +27,7 @@ __all__ = [
     "ToolThreads",
 ]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 RunStatus: TypeAlias = Literal[
     "running", "suspended", "parked", "done", "failed", "cancelled", "saved"
@@ -347,7 +347,7 @@ class ChancePort(Protocol):
 class ToolThreads(Protocol):
     """Where synchronous tools run."""
 
-    def submit(self, call: Callable[[], T]) -> Awaitable[T]:
+    def submit(self, call: Callable[[], _T]) -> Awaitable[_T]:
         """Run `call` in a thread of its own and resolve with its result or exception.
 
         Cancelling the awaitable does not stop the thread.

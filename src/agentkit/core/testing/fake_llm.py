@@ -12,7 +12,7 @@ from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.model import AnswerStop, ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.types import CallRecord, Message, Native, ToolCall, Usage
 
-__all__ = ["FakeLLM", "ScriptExhausted", "Turn"]
+__all__ = ["DEFAULT_USAGE", "Answer", "FakeLLM", "ScriptExhausted", "Turn"]
 
 DEFAULT_USAGE = Usage(input_tokens=10, output_tokens=5, requests=1)
 

@@ -9,7 +9,7 @@ from agentkit.core.runtime.clock import SystemClock
 
 __all__ = ["Checkpointer"]
 
-TERMINAL = (CheckpointStatus.DONE, CheckpointStatus.FAILED)
+_TERMINAL = (CheckpointStatus.DONE, CheckpointStatus.FAILED)
 
 
 class Checkpointer:
@@ -68,7 +68,7 @@ class Checkpointer:
         finished job is never run again by mistake, unless `include_terminal` asks for them.
         """
         newest = await self._port.latest(run_id)
-        if newest is None or (newest.status in TERMINAL and not include_terminal):
+        if newest is None or (newest.status in _TERMINAL and not include_terminal):
             return None
         return newest
 

@@ -12,7 +12,16 @@ from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, R
 from agentkit.state.journal.codec import decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
 
-__all__ = ["APPEND_RETRY_SECONDS", "Build", "Journal", "append_note", "load", "load_known"]
+__all__ = [
+    "APPEND_RETRY_SECONDS",
+    "NOTE_ATTEMPTS",
+    "PAGE_ROWS",
+    "Build",
+    "Journal",
+    "append_note",
+    "load",
+    "load_known",
+]
 
 APPEND_RETRY_SECONDS = (0.05, 0.5, 2.0)
 """Waits between attempts at an append whose store failed; repeating one is idempotent."""

@@ -19,7 +19,17 @@ from agentkit.core.contracts.values import canonical, decode_value, digest, to_t
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState, LaneState, TurnState
 
-__all__ = ["AUTOMATIC_ATTEMPTS", "CallPolicy", "idempotency_key", "plan_turn"]
+__all__ = [
+    "ATTEMPTS_SPENT",
+    "AUTOMATIC_ATTEMPTS",
+    "DUPLICATE",
+    "IN_DOUBT",
+    "SKIPPED",
+    "TRUNCATED",
+    "CallPolicy",
+    "idempotency_key",
+    "plan_turn",
+]
 
 AUTOMATIC_ATTEMPTS = 10
 """Attempts of one call that are made without asking, where its tool sets no `max_attempts`."""
