@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.model import ModelReply
-from agentkit.core.contracts.types import StopReason
+from agentkit.core.contracts.types import CallRecord, StopReason
+from agentkit.core.contracts.values import to_text
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import CallState, TurnState
 from agentkit.state.journal.recovery import CallPolicy, plan_turn
