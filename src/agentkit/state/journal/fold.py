@@ -165,7 +165,7 @@ def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
 def _model_answered(state: RunState, entry: e.Entry, body: e.ModelAnswered) -> None:
     lane = state.lane(entry.lane)
     before = lane.turn
-    if before is not None and not before.settled:
+    if before is not None and not before.settled and not before.closed:
         lane.transcript.repairs.append(f"entry {entry.seq}: calls before it had no result")
         lane.transcript.add_results(before.results)
     lane.turns = body.turn
@@ -234,8 +234,12 @@ def _step_completed(state: RunState, entry: e.Entry, body: e.StepCompleted) -> N
     lane = state.lane(entry.lane)
     lane.iteration = body.iteration
     lane.suspended = body.status == "suspended"
-    if lane.turn is not None and not lane.suspended:
-        lane.turn.closed = True
+    turn = lane.turn
+    if turn is not None and not lane.suspended:
+        if not turn.settled and not turn.closed:
+            lane.transcript.repairs.append(f"entry {entry.seq}: calls of its step had no result")
+            lane.transcript.add_results(turn.results)
+        turn.closed = True
     lane.versions.append(
         SavedVersion(body.version, entry.seq, body.iteration, body.status, entry.at / 1000)
     )

@@ -115,4 +115,4 @@ class LaneState:
         turn = self.turn
         if turn is None or turn.answer.stop == "pause":
             return True
-        return bool(turn.calls) and turn.settled
+        return bool(turn.calls) and (turn.settled or turn.closed)
