@@ -8,7 +8,7 @@ import click
 
 from agentkit.cli.exits import EXIT_CODES
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "demo", "doctor", "main", "resume", "run", "runs", "show", "status"]
 
 _STORE = click.option(
     "--store",
@@ -199,3 +199,21 @@ def doctor(*, store: str | None, as_json: bool) -> None:
     from agentkit.cli.doctor import examine
 
     examine(store, as_json=as_json)
+
+
+@cli.command()
+@click.option("--model", metavar="PROVIDER:MODEL", help="Use this real model; costs a few cents.")
+@click.option("--keep", metavar="FOLDER", help="Keep the run's files in this new folder.")
+@_JSON
+def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
+    r"""Kill an agent's workers in the middle of everything, and show what is left. Needs no key.
+
+    Exits with 1 where an invariant is broken.
+
+    \b
+    Example:
+      agentkit demo
+    """
+    from agentkit.cli.demo import run_demo
+
+    run_demo(model, keep=keep, as_json=as_json)

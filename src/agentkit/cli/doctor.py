@@ -15,8 +15,8 @@ from agentkit.core.contracts.ports import JournalPort
 
 __all__ = ["examine"]
 
-KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
-SDKS = ("anthropic", "openai")
+_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+_SDKS = ("anthropic", "openai")
 
 
 class _Finding(NamedTuple):
@@ -53,14 +53,14 @@ def _installation() -> list[_Finding]:
     if not hasattr(time, "CLOCK_BOOTTIME"):
         text = "no clock that counts while the machine sleeps; leases use the monotonic one"
         findings.append(_Finding("clock", "note", text))
-    for sdk in SDKS:
+    for sdk in _SDKS:
         if find_spec(sdk) is None:
             text = f'not installed: pip install "arc-agentkit[{sdk}]"'
             findings.append(_Finding(sdk, "note", text))
         else:
             findings.append(_Finding(sdk, "ok", "SDK installed"))
     findings += [
-        _Finding(key, "ok" if os.environ.get(key) else "note", _is_set(key)) for key in KEYS
+        _Finding(key, "ok" if os.environ.get(key) else "note", _is_set(key)) for key in _KEYS
     ]
     return findings
 

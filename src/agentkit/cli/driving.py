@@ -11,7 +11,7 @@ import msgspec
 
 from agentkit.agents import Agent, AgentEvent, AgentResult
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
-from agentkit.cli.output import emit_json, say, shorten
+from agentkit.cli.output import as_dict, emit_json, say, shorten
 from agentkit.cli.reference import load_agent, load_recorded
 from agentkit.cli.session import leave_with, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
@@ -147,7 +147,7 @@ def _tell(event: AgentEvent) -> None:
 
 def _report(result: AgentResult, *, as_json: bool) -> int:
     if as_json:
-        emit_json(msgspec.to_builtins(result))
+        emit_json(as_dict(result))
     else:
         _report_to_a_person(result)
     if result.stop_reason in ("suspended", "parked", "max_iterations"):
@@ -166,7 +166,7 @@ def _report_to_a_person(result: AgentResult) -> None:
     elif result.message:
         say(f"{result.stop_reason}: {result.message}", error=True)
     usage = result.usage
-    lost = f", {usage.unknown} answers may be lost" if usage.unknown else ""
+    lost = f", {usage.unknown} more may be paid and lost" if usage.unknown else ""
     say(
         f"{result.stop_reason} · {usage.requests} answers · {usage.input_tokens} tokens in, "
         f"{usage.output_tokens} out{lost}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from agentkit.cli.exits import OK
-from agentkit.cli.output import ago, emit_json, print_table, say, shorten
+from agentkit.cli.output import ago, as_dict, emit_json, print_table, say, shorten
 from agentkit.cli.session import run_command
 from agentkit.cli.timeline import timeline
+from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.ports import JournalPort, RunSummary
 from agentkit.core.contracts.slots import check_id
@@ -19,10 +20,19 @@ from agentkit.state.journal.journal import load_known
 
 __all__ = ["count_runs", "list_runs", "show_run"]
 
-STATUSES = ("running", "interrupted", "suspended", "parked", "done", "failed", "cancelled", "saved")
+_STATUSES = (
+    "running",
+    "interrupted",
+    "suspended",
+    "parked",
+    "done",
+    "failed",
+    "cancelled",
+    "saved",
+)
 """As shown: a run that is `running` without a live lease is `interrupted`."""
 
-PAGE = 500
+_PAGE = 500
 
 
 def list_runs(
@@ -37,8 +47,8 @@ def list_runs(
     """List the runs of a scope."""
 
     async def work(store: JournalPort) -> int:
-        if status is not None and status not in STATUSES:
-            message = f"there is no status {status!r}; use one of {', '.join(STATUSES)}"
+        if status is not None and status not in _STATUSES:
+            message = f"there is no status {status!r}; use one of {', '.join(_STATUSES)}"
             raise InvalidSpec(message)
         found = await _page(store.scoped(Scope(tenant=tenant)), status, agent, limit)
         if as_json:
@@ -57,7 +67,7 @@ def count_runs(store_url: str | None, *, tenant: str, as_json: bool) -> None:
     """Count the runs of a scope by status."""
 
     async def work(store: JournalPort) -> int:
-        counts = dict.fromkeys(STATUSES, 0)
+        counts = dict.fromkeys(_STATUSES, 0)
         for run in await _page(store.scoped(Scope(tenant=tenant)), None, None, None):
             counts[_shown_status(run)] += 1
         if as_json:
@@ -80,9 +90,9 @@ def show_run(store_url: str | None, run_id: str, *, tenant: str, as_json: bool) 
         head = await port.head(run_id)
         live = head is not None and head.held
         if as_json:
-            facts: list[JSON] = [msgspec.to_builtins(entry) for entry in entries]
+            facts: list[JSON] = [_fact(entry) for entry in entries]
             status = _status(state.status, live=live)
-            emit_json({"run": run_id, "status": status, "entries": _without_raw(facts)})
+            emit_json({"run": run_id, "status": status, "entries": facts})
             return OK
         for line in timeline(entries, state, status=_status(state.status, live=live)):
             say(line)
@@ -98,7 +108,7 @@ async def _page(
     found: list[RunSummary] = []
     cursor = ""
     while True:
-        page, cursor = await store.list_runs(agent=agent, limit=PAGE, cursor=cursor)
+        page, cursor = await store.list_runs(agent=agent, limit=_PAGE, cursor=cursor)
         found += [run for run in page if status is None or _shown_status(run) == status]
         if not cursor or (limit is not None and len(found) >= limit):
             return found[:limit]
@@ -160,5 +170,14 @@ def _as_json(run: RunSummary) -> dict[str, JSON]:
     }
 
 
-def _without_raw(facts: list[JSON]) -> list[JSON]:
-    return facts
+def _fact(entry: Entry) -> dict[str, JSON]:
+    body = entry.body
+    place: dict[str, JSON] = {
+        "seq": entry.seq,
+        "id": entry.identity,
+        "epoch": entry.epoch,
+        "lane": entry.lane,
+        "at": entry.at,
+        "kind": body.__struct_config__.tag,
+    }
+    return {**place, **as_dict(body)}

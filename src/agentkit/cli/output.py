@@ -7,10 +7,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from agentkit.core.contracts.types import JSON
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ago", "emit_json", "escape", "print_table", "say", "shorten"]
+__all__ = ["ago", "as_dict", "emit_json", "escape", "print_table", "say", "say_styled", "shorten"]
 
 _ESCAPED = {
     code: f"\\x{code:02x}"
@@ -43,9 +47,21 @@ def say(text: str, *, error: bool = False) -> None:
     stream.flush()
 
 
+def say_styled(text: str, style: str) -> None:
+    """Print escaped text in a style of rich's; plain on a pipe and where `NO_COLOR` is set."""
+    from rich.text import Text
+
+    _console().print(Text(escape(text), style=style), soft_wrap=True)
+
+
 def emit_json(data: object) -> None:
     """Print one JSON document; strings are escaped by JSON itself, all of it ASCII."""
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def as_dict(value: msgspec.Struct) -> dict[str, JSON]:
+    """A value's fields by name, for JSON; some are kept as arrays in the journal."""
+    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -76,3 +92,16 @@ def _console() -> Console:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, emoji=False, width=200)
     return console
+
+
+def _plain(value: object) -> JSON:
+    if isinstance(value, msgspec.Raw):
+        return _plain(msgspec.json.decode(value))
+    if isinstance(value, msgspec.Struct):
+        return as_dict(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    plain: JSON = msgspec.to_builtins(value)
+    return plain

@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from agentkit.cli.exits import INTERRUPTED, exit_code_of
 from agentkit.cli.output import emit_json, say
@@ -20,8 +20,6 @@ __all__ = ["DEFAULT_STORE", "STORE_VARIABLE", "leave_with", "run_command"]
 
 STORE_VARIABLE = "AGENTKIT_STORE_URL"
 DEFAULT_STORE = "sqlite:///agentkit.db"
-
-T = TypeVar("T")
 
 
 def run_command(

@@ -20,7 +20,7 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         yield f"task    {shorten(started.task, 200)}"
     yield f"status  {status}"
     usage = state.usage
-    lost = f", {usage.unknown} answers may be lost" if usage.unknown else ""
+    lost = f", {usage.unknown} more may be paid and lost" if usage.unknown else ""
     yield (
         f"usage   {usage.requests} answers, {usage.input_tokens} tokens in, "
         f"{usage.output_tokens} out{lost}"
