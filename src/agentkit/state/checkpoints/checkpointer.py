@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentkit.core.contracts.ports import Checkpoint, CheckpointPort, CheckpointStatus, ClockPort
+from agentkit.core.contracts.slots import parse
 from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
 from agentkit.core.runtime.clock import SystemClock
@@ -50,9 +51,11 @@ class Checkpointer:
             VersionTaken: somebody else saved this version at the same time.
         """
         newest = await self._port.latest(run_id)
+        # A bare run id also finds its agent's newest; and slots are shown with escapes.
+        own = newest is not None and parse(newest.slot) == parse(run_id)
         checkpoint = Checkpoint(
             slot=run_id,
-            version=(newest.version if newest is not None and newest.slot == run_id else 0) + 1,
+            version=(newest.version if own and newest is not None else 0) + 1,
             status=status,
             state=decode_value(encode_value(state)),
             iteration=iteration,
