@@ -18,12 +18,15 @@ from agentkit.tools import ToolContext, tool
 from tests.agents.kit import (
     RUN,
     TASK,
+    Borders,
     agent_of,
     assert_valid,
     bodies_of,
     call,
     calls,
     context,
+    dead_worker,
+    entries_of,
     messages_of,
     then,
 )
@@ -138,6 +141,28 @@ async def test_a_run_cancelled_at_any_await_is_carried_on_to_the_same_end() -> N
         takeovers = [one for one in await bodies_of(store, e.LeaseTaken) if one.why == "takeover"]
         assert [] == takeovers
     assert turn > 20
+
+
+async def test_a_worker_that_died_at_any_border_is_followed_to_the_same_end() -> None:
+    """After each durable append, with the lease held by the dead: also when its successor dies."""
+    recorded = Borders(InMemoryCheckpointStore())
+    await World().agent().run(TASK, context(then(TURNS), recorded))
+    entries = await entries_of(recorded)
+    assert len(recorded.confirmed) > 5
+    for border in recorded.confirmed:
+        world = World()
+        second = Borders(await dead_worker(entries[:border]))
+        result = await world.agent().run(TASK, context(then(TURNS), second))
+        again = await entries_of(second)
+        for further in second.confirmed:
+            third = await dead_worker(again[:further])
+            last = await World().agent().run(TASK, context(then(TURNS), third))
+            assert (result.output, result.stop_reason) == (last.output, last.stop_reason)
+            assert await messages_of(second) == await messages_of(third)
+        assert "done" == result.output
+        assert_valid(await messages_of(second))
+        keys = {one.key for one in await bodies_of(second, e.ToolStarted) if one.key}
+        assert (2, True) == (len(keys), keys >= set(world.effects))
 
 
 async def test_an_answer_that_was_recorded_is_not_also_counted_as_lost() -> None:

@@ -110,8 +110,10 @@ def ending(answer: e.ModelAnswered) -> e.Finished | None:
 
 
 def answered_by(ask: Ask, reply: ModelReply) -> e.ModelAnswered:
-    """The fact that `reply` is the answer which `ask` asked for."""
-    """The reply as it is recorded: half characters, which no store can keep, are mended."""
+    """The fact that `reply` is the answer which `ask` asked for.
+
+    Half characters, which no store can keep, are mended.
+    """
     return e.ModelAnswered(
         turn=ask.turn,
         text=to_text(reply.text),
