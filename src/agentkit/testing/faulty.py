@@ -23,7 +23,7 @@ from agentkit.state.checkpoints.adapters import StoreWrapper
 
 __all__ = ["OPERATIONS", "Fault", "FaultKind", "FaultyStore", "Operation"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 Operation: TypeAlias = Literal["acquire", "append", "read", "head", "renew"]
 
@@ -124,7 +124,7 @@ class FaultyStore(StoreWrapper):
             raise self._error(fault, "renew")
         return renewals
 
-    async def _disturbed(self, operation: Operation, call: Callable[[], Awaitable[T]]) -> T:
+    async def _disturbed(self, operation: Operation, call: Callable[[], Awaitable[_T]]) -> _T:
         fault = self._hit(operation)
         if fault is None:
             return await call()

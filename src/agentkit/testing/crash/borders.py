@@ -20,8 +20,8 @@ from agentkit.testing.lines import JsonLines
 
 __all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class CrashingStore(StoreWrapper):
@@ -138,22 +138,22 @@ class CrashingLLM:
             yield item
 
 
-def crashing(plan: CrashPlan, function: Callable[P, R]) -> Callable[P, R]:
+def crashing(plan: CrashPlan, function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A tool's function, sync or async, with a border before it begins and after it returned."""
     if inspect.iscoroutinefunction(function):
-        awaited = cast("Callable[P, Awaitable[object]]", function)
+        awaited = cast("Callable[_P, Awaitable[object]]", function)
 
         @functools.wraps(function)
-        async def in_loop(*args: P.args, **kwargs: P.kwargs) -> object:
+        async def in_loop(*args: _P.args, **kwargs: _P.kwargs) -> object:
             plan.border("tool:before")
             result = await awaited(*args, **kwargs)
             plan.border("tool:after")
             return result
 
-        return cast("Callable[P, R]", in_loop)
+        return cast("Callable[_P, _R]", in_loop)
 
     @functools.wraps(function)
-    def in_thread(*args: P.args, **kwargs: P.kwargs) -> R:
+    def in_thread(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         plan.border("tool:before")
         result = function(*args, **kwargs)
         plan.border("tool:after")

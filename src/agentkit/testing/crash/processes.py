@@ -29,7 +29,7 @@ __all__ = ["Ended", "ForkServer", "How", "WorkerStuck", "serve"]
 How: TypeAlias = Literal["killed", "completed", "failed"]
 """How a worker ended: by SIGKILL, by itself, or in any other way."""
 
-START_SECONDS = 60.0
+_START_SECONDS = 60.0
 """How long a server may take to import what its workers need."""
 
 
@@ -75,7 +75,7 @@ class ForkServer:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
             start_new_session=True,
         )
-        self._read(START_SECONDS)
+        self._read(_START_SECONDS)
 
     def __enter__(self) -> Self:
         return self

@@ -28,9 +28,22 @@ from agentkit.testing.effects import EffectLog, KeyedSink
 from agentkit.testing.lines import JsonLines
 from agentkit.tools import Tool, ToolContext, tool
 
-__all__ = ["IDEMPOTENT", "STEPS", "Folder", "Order", "answer", "make_agent", "warm_up", "work"]
+__all__ = [
+    "STEPS",
+    "TASK",
+    "Folder",
+    "Order",
+    "answer",
+    "drive",
+    "make_agent",
+    "make_tools",
+    "promise",
+    "warm_up",
+    "work",
+]
 
 TASK = "Do what the steps say."
+"""Of every run of the scenario."""
 
 STEPS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("lookup", "a"), ("upsert", "a"), ("notify", "a")),
@@ -38,9 +51,6 @@ STEPS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("upsert", "c"), ("upsert", "d")),
 )
 """The calls of each turn. The provider's ids repeat from turn to turn, as some providers' do."""
-
-IDEMPOTENT = frozenset({"upsert"})
-"""The tool whose sink honours keys; `notify` has an effect and no key, `lookup` has none."""
 
 
 class Folder:
