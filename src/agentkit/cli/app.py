@@ -7,6 +7,7 @@ import sys
 import click
 
 from agentkit.cli.exits import EXIT_CODES
+from agentkit.cli.statuses import STATUSES
 
 __all__ = ["cli", "demo", "doctor", "main", "resume", "run", "runs", "show", "status"]
 
@@ -127,7 +128,7 @@ def resume(
 
 
 @cli.command()
-@click.option("--status", help="Only runs of this status: running, interrupted, suspended, …")
+@click.option("--status", type=click.Choice(STATUSES), help="Only runs of this status.")
 @click.option("--agent", help="Only runs of this agent.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
@@ -190,7 +191,7 @@ def status(*, tenant: str, store: str | None, as_json: bool) -> None:
 @_STORE
 @_JSON
 def doctor(*, store: str | None, as_json: bool) -> None:
-    r"""Check this installation and its store; nothing is changed but an empty store created.
+    r"""Check this installation and its store. Nothing is changed.
 
     \b
     Example:

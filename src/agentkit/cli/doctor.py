@@ -6,49 +6,74 @@ import os
 import platform
 import time
 from importlib.util import find_spec
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
 
-from agentkit.cli.exits import FAILED, OK
-from agentkit.cli.output import emit_json, print_table
-from agentkit.cli.session import run_command
+from agentkit.cli.exits import FAILED, OK, exit_code_of
+from agentkit.cli.output import emit_json, one_line, print_table
+from agentkit.cli.session import missing_file, run_command
+from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.runtime import SystemClock
+from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 
 __all__ = ["examine"]
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 _SDKS = ("anthropic", "openai")
 
+_FIRST_SOUND_SQLITE = (3, 51, 3)
+"""Before it a reset of the write-ahead log could damage the file: https://sqlite.org/wal.html"""
+
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "glusterfs", "gpfs"}
+    | {"lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "virtiofs"}
+)
+
+_PAST_SECONDS = 60.0
+"""A store whose newest entry is so far ahead of the clock was written under another clock."""
+
+Level: TypeAlias = Literal["ok", "note", "bad"]
+
 
 class _Finding(NamedTuple):
     """`level`: ok, note (fine, but worth knowing) or bad."""
 
     subject: str
-    level: str
+    level: Level
     text: str
 
 
 def examine(store_url: str | None, *, as_json: bool) -> None:
-    """Check and tell; leaves with 1 where something is bad, 6 where the store cannot be reached."""
+    """Check and tell; leaves with 1 where something is bad, 6 where the store cannot be used."""
 
     async def work(store: JournalPort) -> int:
-        findings = [*_installation(), *await _store(store)]
+        findings = _installation()
+        code = OK
+        try:
+            findings += await _store(store)
+        except AgentkitError as error:
+            findings.append(_Finding("store", "bad", one_line(str(error))))
+            code = exit_code_of(error)
         if as_json:
             emit_json([finding._asdict() for finding in findings])
         else:
             print_table(
                 ("", "subject", "finding"), [(f.level, f.subject, f.text) for f in findings]
             )
-        return FAILED if any(finding.level == "bad" for finding in findings) else OK
+        return code or (FAILED if any(finding.level == "bad" for finding in findings) else OK)
 
-    run_command(store_url, work, as_json=as_json)
+    run_command(store_url, work, as_json=as_json, creates=True)
 
 
 def _installation() -> list[_Finding]:
     import apsw
 
+    version = apsw.sqlite_lib_version()
+    sound = tuple(int(part) for part in version.split(".")) >= _FIRST_SOUND_SQLITE
     findings = [
         _Finding("python", "ok", platform.python_version()),
-        _Finding("sqlite", "ok", f"{apsw.sqlite_lib_version()} (bundled with apsw)"),
+        _Finding("sqlite", "ok" if sound else "bad", f"{version} (bundled with apsw)"),
     ]
     if not hasattr(time, "CLOCK_BOOTTIME"):
         text = "no clock that counts while the machine sleeps; leases use the monotonic one"
@@ -59,21 +84,62 @@ def _installation() -> list[_Finding]:
             findings.append(_Finding(sdk, "note", text))
         else:
             findings.append(_Finding(sdk, "ok", "SDK installed"))
-    findings += [
-        _Finding(key, "ok" if os.environ.get(key) else "note", _is_set(key)) for key in _KEYS
-    ]
+    for key in _KEYS:
+        there = bool(os.environ.get(key))
+        findings.append(_Finding(key, "ok" if there else "note", "set" if there else "not set"))
     return findings
 
 
 async def _store(store: JournalPort) -> list[_Finding]:
-    """Reaches the store; a store that cannot be opened raises."""
+    """Reaches the store; one that cannot be used raises, one that is not there is left so."""
+    where = store.location
+    if where.startswith("memory:"):
+        return [_Finding("store", "note", f"{where}: runs die with the process")]
+    missing = missing_file(store)
+    if missing is not None:
+        return [_to_be_made(missing), *_file_system(missing.parent)]
     page, _ = await store.list_runs(limit=1)
-    text = f"{store.location}: reachable, " + ("has runs" if page else "no runs yet")
-    findings = [_Finding("store", "ok", text)]
-    if store.location.startswith("memory:"):
-        findings.append(_Finding("store", "note", "in memory: runs die with the process"))
+    findings = [
+        _Finding("store", "ok", f"{where}: reachable, {'has runs' if page else 'no runs yet'}")
+    ]
+    ahead = page[0].summary.updated_at / 1000 - SystemClock().now() if page else 0.0
+    if ahead > _PAST_SECONDS:
+        text = f"the store's newest entry is {ahead:.0f} s in the future of this machine's clock"
+        findings.append(_Finding("clock", "note", text))
+    if isinstance(store, SqliteCheckpointStore):
+        findings += await _durability(store)
+        findings += _file_system(Path(where.removeprefix("sqlite:///")).parent)
     return findings
 
 
-def _is_set(key: str) -> str:
-    return "set" if os.environ.get(key) else "not set"
+async def _durability(store: SqliteCheckpointStore) -> list[_Finding]:
+    settings = await store.durability()
+    safe = settings.journal_mode == "wal" and settings.synchronous == "FULL"
+    text = f"journal_mode={settings.journal_mode}, synchronous={settings.synchronous}"
+    why = "an acknowledged entry survives power loss" if safe else "entries may be lost"
+    return [_Finding("durability", "ok" if safe else "bad", f"{text}: {why}")]
+
+
+def _to_be_made(file: Path) -> _Finding:
+    if not file.parent.is_dir():
+        return _Finding("store", "bad", f"{file}: its folder does not exist; make it first")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        return _Finding("store", "bad", f"{file}: this user cannot make files in its folder")
+    return _Finding("store", "note", f"{file} is not there yet; agentkit run makes it")
+
+
+def _file_system(folder: Path) -> list[_Finding]:
+    """Whether the folder lies on a network file system, where that is told (Linux)."""
+    try:
+        device = folder.stat().st_dev
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        mount, _, rest = line.partition(" - ")
+        kind = rest.split(" ", 1)[0]
+        if wanted in mount.split()[2:3] and kind in _NETWORK_FILE_SYSTEMS:
+            text = f"{folder} is on a network file system ({kind}); SQLite is not safe there"
+            return [_Finding("file system", "note", text)]
+    return []

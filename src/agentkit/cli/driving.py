@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import NoReturn
 
 import msgspec
 
 from agentkit.agents import Agent, AgentEvent, AgentResult
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
-from agentkit.cli.output import as_dict, emit_json, say, shorten
+from agentkit.cli.output import as_dict, emit_json, one_line, say, shorten
 from agentkit.cli.reference import load_agent, load_recorded
-from agentkit.cli.session import leave_with, run_command
+from agentkit.cli.session import leave_with, missing_file, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
@@ -45,20 +46,21 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
         run_id = check_id(order.run_id) if order.run_id is not None else SystemChance().token()
         agent = load_agent(order.reference) if order.reference else None
         invoker = _invoker(order.model)
+        scope = Scope(tenant=order.tenant)
+        scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        scope = Scope(tenant=order.tenant)
+        if agent is not None and invoker is None and missing_file(store) is not None:
+            _check_model(agent)
         services = Services(invoker=invoker, checkpointer=Checkpointer(port=store))
         context = RunContext(correlation_id=run_id, scope=scope, services=services)
         chosen = agent or await _recorded(store.scoped(scope), run_id)
-        if not as_json:
-            say(f"run {run_id}", error=True)
         result = await _follow(chosen, order, context, decisions, quiet=as_json)
         return _report(result, as_json=as_json)
 
-    run_command(store_url, work, as_json=as_json)
+    run_command(store_url, work, as_json=as_json, creates=order.task is not None, run_id=run_id)
 
 
 def parse_answers(answers: Sequence[str]) -> dict[str, Decision | str]:
@@ -102,6 +104,12 @@ def _invoker(model: str | None) -> Invoker | None:
     return Invoker(from_string(model))
 
 
+def _check_model(agent: Agent) -> None:
+    """Refuse a run that cannot begin before a file is made for it."""
+    if agent.llm is None:
+        _invoker(agent.model)
+
+
 async def _follow(
     agent: Agent,
     order: Order,
@@ -117,10 +125,14 @@ async def _follow(
     else:
         stream = agent.stream(order.task, context, wait_seconds=order.wait_seconds)
     result: AgentResult | None = None
+    begun = False  # its id is told once the run is durable
     try:
         async for event in stream:
             if not quiet:
+                if not begun:
+                    say(f"run {context.correlation_id}", error=True)
                 _tell(event)
+            begun = True
             result = event.result or result
     finally:
         await stream.aclose()
@@ -131,7 +143,7 @@ async def _follow(
 
 
 def _tell(event: AgentEvent) -> None:
-    name = event.call.name if event.call is not None else ""
+    name = shorten(event.call.name, 64) if event.call is not None else ""
     if event.type == "tool_call" and event.call is not None:
         again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
         arguments = msgspec.json.encode(event.call.arguments).decode()
@@ -162,9 +174,9 @@ def _report_to_a_person(result: AgentResult) -> None:
         for question in result.suspended.questions:
             say(_asked(question), error=True)
         first = result.suspended.questions[0].id if result.suspended.questions else "q1"
-        say(f"suspended: agentkit resume {result.run_id} --answer {first}=…", error=True)
+        say(f"suspended: agentkit resume {quote(result.run_id)} --answer {first}=…", error=True)
     elif result.message:
-        say(f"{result.stop_reason}: {result.message}", error=True)
+        say(f"{result.stop_reason}: {one_line(result.message)}", error=True)
     usage = result.usage
     lost = f", {usage.unknown} more may be paid and lost" if usage.unknown else ""
     say(
@@ -176,7 +188,7 @@ def _report_to_a_person(result: AgentResult) -> None:
 
 def _asked(question: Question) -> str:
     return (
-        f"\n{question.id}: {question.prompt}\n"
-        f"  call:    {question.tool} {question.arguments}\n"
+        f"\n{question.id}: {one_line(question.prompt)}\n"
+        f"  call:    {one_line(question.tool)} {question.arguments}\n"
         f"  answers: {', '.join(question.answers)}"
     )

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
-from agentkit.cli.exits import OK
-from agentkit.cli.output import ago, as_dict, emit_json, print_table, say, shorten
-from agentkit.cli.session import run_command
+from agentkit.cli.exits import OK, exit_code_of
+from agentkit.cli.output import ago, as_dict, emit_json, one_line, print_table, say, shorten
+from agentkit.cli.session import leave_with, run_command
+from agentkit.cli.statuses import STATUSES
 from agentkit.cli.timeline import timeline
 from agentkit.core.contracts.entries import Entry
-from agentkit.core.contracts.errors import InvalidSpec
-from agentkit.core.contracts.ports import JournalPort, RunSummary
+from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
+from agentkit.core.contracts.ports import JournalPort, Row, RunSummary
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.runtime import SystemClock
 from agentkit.state.journal.codec import decode_rows
-from agentkit.state.journal.fold import Detail
+from agentkit.state.journal.drives import known
+from agentkit.state.journal.fold import Detail, RunState
 from agentkit.state.journal.journal import load_known
+from agentkit.state.journal.owner import is_dead
 
 __all__ = ["count_runs", "list_runs", "show_run"]
-
-_STATUSES = (
-    "running",
-    "interrupted",
-    "suspended",
-    "parked",
-    "done",
-    "failed",
-    "cancelled",
-    "saved",
-)
-"""As shown: a run that is `running` without a live lease is `interrupted`."""
 
 _PAGE = 500
 
@@ -45,11 +38,9 @@ def list_runs(
     as_json: bool,
 ) -> None:
     """List the runs of a scope."""
+    _check(tenant, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        if status is not None and status not in _STATUSES:
-            message = f"there is no status {status!r}; use one of {', '.join(_STATUSES)}"
-            raise InvalidSpec(message)
         found = await _page(store.scoped(Scope(tenant=tenant)), status, agent, limit)
         if as_json:
             emit_json([_as_json(run) for run in found])
@@ -65,9 +56,10 @@ def list_runs(
 
 def count_runs(store_url: str | None, *, tenant: str, as_json: bool) -> None:
     """Count the runs of a scope by status."""
+    _check(tenant, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        counts = dict.fromkeys(_STATUSES, 0)
+        counts = dict.fromkeys(STATUSES, 0)
         for run in await _page(store.scoped(Scope(tenant=tenant)), None, None, None):
             counts[_shown_status(run)] += 1
         if as_json:
@@ -81,24 +73,81 @@ def count_runs(store_url: str | None, *, tenant: str, as_json: bool) -> None:
 
 def show_run(store_url: str | None, run_id: str, *, tenant: str, as_json: bool) -> None:
     """Show one run's timeline."""
+    _check(tenant, run_id, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        port = store.scoped(Scope(tenant=tenant))
-        state = await load_known(port, check_id(run_id))
-        rows = await port.read(run_id, limit=state.seq)
-        entries = [entry for entry, _ in decode_rows(rows, after=0, before=b"", run_id=run_id)]
-        head = await port.head(run_id)
-        live = head is not None and head.held
+        seen = await _see(store.scoped(Scope(tenant=tenant)), run_id)
         if as_json:
-            facts: list[JSON] = [_fact(entry) for entry in entries]
-            status = _status(state.status, live=live)
-            emit_json({"run": run_id, "status": status, "entries": facts})
-            return OK
-        for line in timeline(entries, state, status=_status(state.status, live=live)):
-            say(line)
-        return OK
+            emit_json(_seen_as_json(run_id, seen))
+        else:
+            for line in timeline(seen.entries, seen.state, status=seen.status):
+                say(line)
+            if seen.damage is not None:
+                say(f"Error: {one_line(str(seen.damage))}", error=True)
+        return OK if seen.damage is None else exit_code_of(seen.damage)
 
     run_command(store_url, work, as_json=as_json)
+
+
+class _Seen(NamedTuple):
+    """A run as far as it can be read, and what keeps us from reading on."""
+
+    entries: list[Entry]
+    state: RunState
+    status: str
+    damage: JournalDamaged | JournalTooNew | None
+
+
+async def _see(port: JournalPort, run_id: str) -> _Seen:
+    """Read what is good; unlike a worker, who must not act on half a journal, a person may look.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    head = await port.head(run_id)
+    rows: list[Row] = []
+    while page := await port.read(run_id, after=len(rows), limit=_PAGE):
+        rows += page
+        if page[-1].seq != len(rows):
+            break  # one is missing, and decoding will say which
+    entries: list[Entry] = []
+    state = RunState(run_id)
+    damage: JournalDamaged | JournalTooNew | None = None
+    try:
+        for entry, row_check in decode_rows(rows, after=0, before=b"", run_id=run_id):
+            state.apply(entry, row_check)
+            entries.append(entry)
+        if not entries:
+            await load_known(port, run_id)
+    except (JournalDamaged, JournalTooNew) as error:
+        damage = error
+    live = head is not None and _lives(head.owner, held=head.held)
+    status = _status(state.status, live=live) if damage is None else "damaged"
+    return _Seen(entries, state, status, damage)
+
+
+def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
+    document: dict[str, JSON] = {
+        "run": run_id,
+        "status": seen.status,
+        "usage": as_dict(seen.state.usage),
+        "questions": [as_dict(question) for question in seen.state.questions],
+        "entries": [_fact(entry) for entry in seen.entries],
+    }
+    if seen.damage is not None:
+        document["error"] = type(seen.damage).__name__
+        document["message"] = str(seen.damage)
+    return document
+
+
+def _check(tenant: str, run_id: str | None = None, *, as_json: bool) -> None:
+    """Refuse what can name nothing before a store is opened."""
+    try:
+        Scope(tenant=tenant).key  # noqa: B018 - asked for what it raises
+        if run_id is not None:
+            check_id(run_id)
+    except InvalidId as error:
+        leave_with(error, as_json=as_json)
 
 
 async def _page(
@@ -119,11 +168,21 @@ def _status(status: str, *, live: bool) -> str:
 
 
 def _shown_status(run: RunSummary) -> str:
-    return _status(run.summary.status, live=run.live)
+    return _status(run.summary.status, live=_lives(run.owner, held=run.live))
+
+
+def _lives(owner: str, *, held: bool) -> bool:
+    """Whether somebody works on it, as far as can be proved: a local worker that died leaves a
+    lease that lapses only later.
+    """
+    return held and not is_dead(owner, known_drives=known)
 
 
 def _detail(run: RunSummary) -> Detail:
-    return msgspec.json.decode(run.summary.detail, type=Detail)
+    try:
+        return msgspec.json.decode(run.summary.detail, type=Detail)
+    except msgspec.MsgspecError:
+        return Detail(message="what is kept of it for lists cannot be read; use agentkit show")
 
 
 def _why(run: RunSummary) -> str:

@@ -14,18 +14,29 @@ from agentkit.core.contracts.types import JSON
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ago", "as_dict", "emit_json", "escape", "print_table", "say", "say_styled", "shorten"]
+__all__ = [
+    "ago",
+    "as_dict",
+    "emit_json",
+    "escape",
+    "one_line",
+    "print_table",
+    "say",
+    "say_styled",
+    "shorten",
+    "to_plain",
+]
 
 _ESCAPED = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
     if code not in (0x09, 0x0A)
 }
-# Marks that turn the writing direction can make an approved text read as another one.
-_ESCAPED |= {
-    code: f"\\u{code:04x}"
-    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
-}
+# Marks that turn the writing direction can make an approved text read as another one, line and
+# paragraph separators can forge a line of our own, and tag characters are read by models alone.
+_MARKS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
+_ESCAPED |= {code: f"\\u{code:04x}" for code in _MARKS}
+_ESCAPED |= {code: f"\\U{code:08x}" for code in range(0xE0000, 0xE0080)}
 
 
 def escape(text: str) -> str:
@@ -36,8 +47,13 @@ def escape(text: str) -> str:
 
 def shorten(text: str, limit: int = 100) -> str:
     """One escaped line of at most `limit` characters."""
-    line = escape(" ".join(text.split()))
+    line = escape(one_line(text))
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """`text` with every run of white space made one space."""
+    return " ".join(text.split())
 
 
 def say(text: str, *, error: bool = False) -> None:
@@ -61,7 +77,21 @@ def emit_json(data: object) -> None:
 
 def as_dict(value: msgspec.Struct) -> dict[str, JSON]:
     """A value's fields by name, for JSON; some are kept as arrays in the journal."""
-    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    return {name: to_plain(getattr(value, name)) for name in value.__struct_fields__}
+
+
+def to_plain(value: object) -> JSON:
+    """Any value of ours as JSON, with fields by name."""
+    if isinstance(value, msgspec.Raw):
+        return to_plain(msgspec.json.decode(value))
+    if isinstance(value, msgspec.Struct):
+        return as_dict(value)
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    plain: JSON = msgspec.to_builtins(value)
+    return plain
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -92,16 +122,3 @@ def _console() -> Console:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, emoji=False, width=200)
     return console
-
-
-def _plain(value: object) -> JSON:
-    if isinstance(value, msgspec.Raw):
-        return _plain(msgspec.json.decode(value))
-    if isinstance(value, msgspec.Struct):
-        return as_dict(value)
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    plain: JSON = msgspec.to_builtins(value)
-    return plain

@@ -27,17 +27,14 @@ def load_agent(reference: str) -> Agent:
         sys.path.insert(0, folder)
     try:
         value: object = importlib.import_module(module_name)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         message = f"agent reference {reference!r}: cannot import {module_name!r}: {exc!r}"
         raise InvalidSpec(message) from exc
     for part in variable.split("."):
         value = getattr(value, part, None)
     if not isinstance(value, Agent):
-        found = "nothing" if value is None else f"a {type(value).__name__}"
-        message = (
-            f"agent reference {reference!r}: {module_name} has {found} of that name; it must be an "
-            "agentkit.Agent"
-        )
+        found = "has nothing of that name" if value is None else f"holds {type(value).__name__!r}"
+        message = f"agent reference {reference!r} {found}; it must name an agentkit.Agent"
         raise InvalidSpec(message)
     value.reference = reference
     return value

@@ -8,35 +8,49 @@ import signal
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 
 from agentkit.cli.exits import INTERRUPTED, exit_code_of
-from agentkit.cli.output import emit_json, say
-from agentkit.core.contracts.errors import AgentkitError, RunError
+from agentkit.cli.output import emit_json, one_line, say, to_plain
+from agentkit.core.contracts.errors import AgentkitError, RunError, StoreUnreachable
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import open_store
 
-__all__ = ["DEFAULT_STORE", "STORE_VARIABLE", "leave_with", "run_command"]
+__all__ = ["DEFAULT_STORE", "STORE_VARIABLE", "leave_with", "missing_file", "run_command"]
 
 STORE_VARIABLE = "AGENTKIT_STORE_URL"
 DEFAULT_STORE = "sqlite:///agentkit.db"
 
 
 def run_command(
-    store_url: str | None, work: Callable[[JournalPort], Awaitable[int]], *, as_json: bool
+    store_url: str | None,
+    work: Callable[[JournalPort], Awaitable[int]],
+    *,
+    as_json: bool,
+    creates: bool = False,
+    run_id: str = "",
 ) -> NoReturn:
     """Open the store, run `work` on it, close it, and leave with what it says.
 
     SIGTERM and SIGINT end the work in order: what runs is left resumable with its lease released.
     Errors of ours become one paragraph (or one JSON object) and an exit code.
+
+    Args:
+        store_url: as given on the command line.
+        work: gets the store and returns an exit code.
+        as_json: print an error as JSON.
+        creates: a store that is not there yet is made; otherwise it is an error.
+        run_id: the run that `work` drives.
     """
     warnings.showwarning = _show_warning
     try:
-        code = asyncio.run(_interruptible(store_url, work))
+        code = asyncio.run(_interruptible(store_url, work, creates=creates))
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        say("interrupted; the run is resumable: agentkit resume RUN", error=True)
+        _tell_of_interruption(run_id, as_json=as_json)
         code = INTERRUPTED
     sys.exit(code)
 
@@ -45,15 +59,28 @@ def leave_with(error: AgentkitError, *, as_json: bool) -> NoReturn:
     """Tell of `error` and leave with its exit code."""
     code = exit_code_of(error)
     if as_json:
+        facts = {name: to_plain(value) for name, value in vars(error).items() if name != "run_id"}
         run_id = error.run_id if isinstance(error, RunError) else None
-        emit_json({"error": type(error).__name__, "message": str(error), "run": run_id})
+        emit_json(
+            {"error": type(error).__name__, "message": str(error), "run": run_id, "facts": facts}
+        )
     else:
-        say(f"Error: {error}", error=True)
+        say(f"Error: {one_line(str(error))}", error=True)
     sys.exit(code)
 
 
+def _tell_of_interruption(run_id: str, *, as_json: bool) -> None:
+    message = "interrupted"
+    if run_id:
+        message += f"; the run is resumable: agentkit resume {quote(run_id)}"
+    if as_json:
+        emit_json({"error": "Interrupted", "message": message, "run": run_id or None, "facts": {}})
+    else:
+        say(message, error=True)
+
+
 async def _interruptible(
-    store_url: str | None, work: Callable[[JournalPort], Awaitable[int]]
+    store_url: str | None, work: Callable[[JournalPort], Awaitable[int]], *, creates: bool
 ) -> int:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -61,11 +88,23 @@ async def _interruptible(
         if task is not None:
             loop.add_signal_handler(number, task.cancel)
     store = open_store(store_url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+    if not creates and missing_file(store) is not None:
+        raise StoreUnreachable(
+            f"there is no store at {store.location}. `agentkit run` creates it; check --store, "
+            f"{STORE_VARIABLE} and the current folder."
+        )
     try:
         return await work(store)
     finally:
         await store.aclose()
 
 
+def missing_file(store: JournalPort) -> Path | None:
+    """The file in which the store would be, where it is not there yet."""
+    scheme, _, path = store.location.partition(":///")
+    file = Path(path)
+    return file if scheme == "sqlite" and not file.exists() else None
+
+
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    say(f"Warning: {message}", error=True)
+    say(f"Warning: {one_line(str(message))}", error=True)

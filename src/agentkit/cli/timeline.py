@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentkit.cli.output import ago, shorten
+from agentkit.cli.output import ago, one_line, shorten
 from agentkit.core.contracts import entries as e
 from agentkit.state.journal.fold import RunState
 
@@ -16,7 +16,8 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
     started = state.started
     if started is not None:
         yield f"run     {state.run_id}"
-        yield f"agent   {started.agent}" + (f" ({started.model})" if started.model else "")
+        model = f" ({shorten(started.model)})" if started.model else ""
+        yield f"agent   {started.agent}{model}"
         yield f"task    {shorten(started.task, 200)}"
     yield f"status  {status}"
     usage = state.usage
@@ -33,20 +34,24 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
             yield f"{entry.seq:>5}  +{ago((entry.at - first) / 1000):>4}  {text}"
     for question in state.questions:
         yield ""
-        yield f"open {question.id}: {question.prompt}"
-        yield f"  call:    {question.tool} {question.arguments}"
+        yield f"open {question.id}: {one_line(question.prompt)}"
+        yield f"  call:    {one_line(question.tool)} {question.arguments}"
         yield f"  answers: {', '.join(question.answers)}"
 
 
 def _text(entry: e.Entry) -> str:
     body = entry.body
     if isinstance(body, e.ModelAnswered):
-        calls = ", ".join(f"{call.name} {shorten(call.arguments, 60)}" for call in body.calls)
+        calls = ", ".join(
+            f"{shorten(call.name, 64)} {shorten(call.arguments, 60)}" for call in body.calls
+        )
         said = shorten(body.text, 120)
         return (
             f"model   {said}{' → ' if said and calls else ''}{calls or ('' if said else '(empty)')}"
         )
     if isinstance(body, e.ModelFailed):
+        if body.kind == "interrupted":
+            return f"model   {shorten(body.message)}"
         again = "will be tried again" if body.retry_at is not None else "not tried again"
         return (
             f"model   attempt {body.attempt} failed ({body.kind}), {again}: {shorten(body.message)}"
@@ -62,13 +67,15 @@ def _tool_text(
     place = f"{body.turn}.{body.index}"
     if isinstance(body, e.ToolStarted):
         again = f", attempt {body.attempt}" if body.attempt > 1 else ""
-        return f"tool    {place} {body.name} starts{again}"
+        return f"tool    {place} {shorten(body.name, 64)} starts{again}"
     if isinstance(body, e.ToolFinished):
-        by = f" by {body.by}" if body.by else ""
+        by = f" by {shorten(body.by, 40)}" if body.by else ""
         return f"tool    {place} {body.outcome}{by}: {shorten(body.content, 120)}"
     if isinstance(body, e.ValueRecorded):
         return f"tool    {place} recorded {shorten(body.name, 40)}: {shorten(body.value, 80)}"
-    return f"asked   q{entry.seq} {body.kind}: {body.tool} {shorten(body.arguments, 80)}"
+    return (
+        f"asked   q{entry.seq} {body.kind}: {shorten(body.tool, 64)} {shorten(body.arguments, 80)}"
+    )
 
 
 def _run_text(body: e.Body) -> str:
@@ -84,7 +91,7 @@ def _run_text(body: e.Body) -> str:
         case e.CheckpointSaved():
             return f"saved   version {body.version}, {body.status}"
         case e.Decided():
-            by = f" by {body.actor}" if body.actor else ""
+            by = f" by {shorten(body.actor, 40)}" if body.actor else ""
             return f"decided {body.question}: {body.answer}{by} {shorten(body.reason, 60)}".rstrip()
         case e.Parked():
             return f"parked  {body.reason}: {shorten(body.message, 160)}"

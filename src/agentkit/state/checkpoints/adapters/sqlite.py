@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
 from agentkit.core.contracts.ports import (
@@ -24,6 +24,7 @@ from agentkit.core.contracts.ports import (
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
+from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
 from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
@@ -38,10 +39,22 @@ from agentkit.state.checkpoints.adapters._sqlite_writer import (
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
 
-__all__ = ["BUSY_SECONDS", "SqliteCheckpointStore"]
+__all__ = ["BUSY_SECONDS", "Durability", "SqliteCheckpointStore"]
 
 BUSY_SECONDS = 30.0
 """How long an operation waits for other processes before it gives up."""
+
+
+_LEVELS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+
+
+class Durability(NamedTuple):
+    """Settings that decide what survives: `wal` and `FULL` keep every acknowledged entry when the
+    power fails.
+    """
+
+    journal_mode: str
+    synchronous: str
 
 
 class SqliteCheckpointStore(SlotMethods):
@@ -165,6 +178,12 @@ class SqliteCheckpointStore(SlotMethods):
         check_id(run)
         journal, scope = self._engine.journal, self._scope
         return await self._engine.writer.submit(lambda db: journal.delete(db, scope, run))
+
+    async def durability(self) -> Durability:
+        """What the connection that writes is set to, as SQLite itself says."""
+        sql = queries("sqlite")["durability"]
+        mode, level = await self._engine.writer.submit(lambda db: db.execute(sql).get)
+        return Durability(mode, _LEVELS.get(level, str(level)))
 
     async def aclose(self) -> None:
         """End the threads and close the connections; see `JournalPort.aclose`."""

@@ -8,6 +8,10 @@ SELECT (SELECT application_id FROM pragma_application_id),
 -- How the file is journaled now.
 SELECT journal_mode FROM pragma_journal_mode;
 
+-- name: durability
+-- What this connection makes of a commit.
+SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous);
+
 -- name: page_size
 -- For a file that is still empty: an append changes two pages, and smaller ones are less to write.
 PRAGMA page_size = 2048;

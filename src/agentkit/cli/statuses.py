@@ -1,0 +1,6 @@
+"""Statuses of runs as they are shown."""
+
+__all__ = ["STATUSES"]
+
+STATUSES = ("running", "interrupted", "suspended", "parked", "done", "failed", "cancelled", "saved")
+"""A run that is `running` in the store and has no living worker is shown as `interrupted`."""
