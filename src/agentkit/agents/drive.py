@@ -350,7 +350,7 @@ class Drive:
             cancelled = exc  # once more: what is left takes one append, then it counts
         except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
             _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
-        if not self._over and not self._tenure.lost:
+        if not (self._over or self._tenure.lost or self._journal.fenced):
             await self._release()
         if cancelled is not None:
             raise cancelled

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from agentkit.core.contracts.entries import Body, Entry
-from agentkit.core.contracts.errors import HeadMoved, RunNotFound, StoreUnreachable
+from agentkit.core.contracts.errors import HeadMoved, LeaseLost, RunNotFound, StoreUnreachable
 from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Row
 from agentkit.state.journal.codec import decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
@@ -91,12 +91,17 @@ class Journal:
         state: the fold of the run so far.
         clock: for the time shown beside each entry.
         lease: the right to append; `None` for notes only.
+
+    Attributes:
+        state: see above.
+        fenced: the store refused the lease: there is nothing more to say here, nor to release.
     """
 
     def __init__(
         self, port: JournalPort, state: RunState, *, clock: ClockPort, lease: Lease | None
     ) -> None:
         self.state = state
+        self.fenced = False
         self._port = port
         self._clock = clock
         self._lease = lease
@@ -215,6 +220,9 @@ class Journal:
                 )
             except asyncio.CancelledError as exc:
                 self._cancelled = exc
+            except LeaseLost:
+                self.fenced = True
+                raise
             except StoreUnreachable:
                 delay = next(delays, None)
                 if delay is None or self._cancelled is not None:

@@ -1,0 +1,213 @@
+"""The checker itself: it finds nothing in a sound run, and each tampering by its name."""
+
+import asyncio
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentkit.agents import AgentEvent
+from agentkit.core.contracts.errors import OutcomeUnknown
+from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.types import JSON, Decision
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.testing.crash import CrashPlan
+from agentkit.testing.crash.scenario import TASK, Folder, make_agent, promise
+from agentkit.testing.invariants import Evidence, Violation, check, read_rows, report
+
+RUN = "r1"
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Evidence:
+    """A finished run of three steps, with a question that was answered."""
+
+    class Doubtful(CrashPlan):
+        """The first plain effect happens, and its tool does not know."""
+
+        def border(self, name: str) -> None:
+            super().border(name)
+            if name == "effect:after" and self._by_name[name] == 2:
+                raise OutcomeUnknown("who knows")
+
+    folder = Folder(tmp_path)
+    store = InMemoryCheckpointStore()
+    agent, context = make_agent(store, Doubtful(), folder, run=RUN)
+
+    async def live() -> tuple[Row, ...]:
+        asked = []
+        async for event in agent.stream(TASK, context):
+            folder.promises.write(promise(RUN, event))
+            asked += [event.question.id] if event.question is not None else []
+        decision = Decision("done", "sent a")
+        result = await agent.resume(RUN, dict.fromkeys(asked, decision), context)
+        folder.promises.write(promise(RUN, AgentEvent("final", result=result)))
+        return await read_rows(store, RUN)
+
+    return Evidence(
+        run=RUN,
+        rows=asyncio.run(live()),
+        effects=tuple(folder.effects.read()),
+        promises=tuple(folder.promises.read()),
+        answers=tuple(folder.answers.read()),
+        tools={"lookup": "read", "upsert": "idempotent", "notify": "plain"},
+    )
+
+
+Bodies = list[list[JSON]]
+
+
+def _rewritten(evidence: Evidence, change: Callable[[Bodies], Bodies | None]) -> Evidence:
+    """The evidence with another journal, whose numbers and checksums fit."""
+    entries: Bodies = [msgspec.json.decode(row.body) for row in evidence.rows]
+    entries = change(entries) or entries
+    rows, before = [], b""
+    for seq, entry in enumerate(entries, 1):
+        body = msgspec.json.encode([seq, *entry[1:]])
+        before = blake2b(before + body, digest_size=8).digest()
+        rows.append(Row(seq, body, before))
+    return msgspec.structs.replace(evidence, rows=tuple(rows))
+
+
+def _index(entries: Bodies, kind: str, nth: int = 0) -> int:
+    return [i for i, entry in enumerate(entries) if entry[5]["type"] == kind][nth]  # type: ignore[index,call-overload]  # JSON
+
+
+def _drop(kind: str, nth: int = 0) -> Callable[[Evidence], Evidence]:
+    def change(entries: Bodies) -> Bodies:
+        del entries[_index(entries, kind, nth)]
+        return entries
+
+    return lambda evidence: _rewritten(evidence, change)
+
+
+def _repeat(kind: str, nth: int = 0, *, at_end: bool = False) -> Callable[[Evidence], Evidence]:
+    def change(entries: Bodies) -> Bodies:
+        again = _index(entries, kind, nth)
+        entries.insert(len(entries) if at_end else again + 1, entries[again])
+        return entries
+
+    return lambda evidence: _rewritten(evidence, change)
+
+
+def _edit(kind: str, field: str, value: JSON, nth: int = 0) -> Callable[[Evidence], Evidence]:
+    def change(entries: Bodies) -> None:
+        entries[_index(entries, kind, nth)][5][field] = value  # type: ignore[index,call-overload]  # JSON
+
+    return lambda evidence: _rewritten(evidence, change)
+
+
+def _epoch(nth: int, value: int) -> Callable[[Evidence], Evidence]:
+    def change(entries: Bodies) -> None:
+        entries[nth][2] = value
+
+    return lambda evidence: _rewritten(evidence, change)
+
+
+def _effects(kind: str, *, times: int) -> Callable[[Evidence], Evidence]:
+    """Every line of a kind so many times."""
+
+    def change(evidence: Evidence) -> Evidence:
+        lines = [one for one in evidence.effects for _ in range(times if one.kind == kind else 1)]
+        return msgspec.structs.replace(evidence, effects=tuple(lines))
+
+    return change
+
+
+def _cut(evidence: Evidence) -> Evidence:
+    return msgspec.structs.replace(evidence, rows=evidence.rows[:6])
+
+
+def _gap(evidence: Evidence) -> Evidence:
+    return msgspec.structs.replace(evidence, rows=evidence.rows[:3] + evidence.rows[4:])
+
+
+def _flipped(evidence: Evidence) -> Evidence:
+    row = evidence.rows[4]
+    bad = msgspec.structs.replace(row, body=row.body.replace(b"a", b"b", 1))
+    return msgspec.structs.replace(evidence, rows=(*evidence.rows[:4], bad, *evidence.rows[5:]))
+
+
+def _other_past(evidence: Evidence) -> Evidence:
+    return msgspec.structs.replace(evidence, earlier=(evidence.rows[1:3],))
+
+
+def _bought_twice(evidence: Evidence) -> Evidence:
+    bought = [line for line in evidence.answers if line["kind"] == "bought"]
+    return msgspec.structs.replace(evidence, answers=(*evidence.answers, bought[0]))
+
+
+def _told_otherwise(evidence: Evidence) -> Evidence:
+    told = [
+        {**line, "text": "else"} if line["event"] == "tool_result" else line
+        for line in evidence.promises
+    ]
+    return msgspec.structs.replace(evidence, promises=tuple(told))
+
+
+def _dangling(evidence: Evidence) -> Evidence:
+    asked = next(line for line in reversed(evidence.answers) if line["kind"] == "asked")
+    messages = asked["messages"]
+    assert isinstance(messages, list)
+    return msgspec.structs.replace(
+        evidence, answers=(*evidence.answers, {**asked, "messages": messages[:-1]})
+    )
+
+
+TAMPERINGS = [
+    pytest.param("I1", _effects("run", times=2), id="made-twice-on-one-intent"),
+    pytest.param("I1", _repeat("tool_started", at_end=True), id="started-after-its-outcome"),
+    pytest.param("I2", _effects("effect", times=2), id="two-effects"),
+    pytest.param("I3", _cut, id="told-entries-are-gone"),
+    pytest.param("I3", _told_otherwise, id="told-otherwise"),
+    pytest.param("I3", _edit("finished", "output", "else"), id="another-result"),
+    pytest.param("I4", _repeat("model_answered"), id="an-answer-twice"),
+    pytest.param("I4", _repeat("step_completed"), id="a-step-twice"),
+    pytest.param("I4", _drop("run_started"), id="no-start"),
+    pytest.param("I5", _gap, id="a-gap"),
+    pytest.param("I5", _flipped, id="a-changed-byte"),
+    pytest.param("I5", _other_past, id="another-past"),
+    pytest.param("I6", _epoch(5, 1), id="an-older-epoch"),
+    pytest.param("I7", _dangling, id="a-request-with-an-open-call"),
+    pytest.param("I7", _drop("tool_finished", -1), id="a-result-is-missing"),
+    pytest.param("I8", _drop("tool_started"), id="no-intent"),
+    pytest.param("I8", _edit("tool_started", "digest", "0" * 32), id="another-digest"),
+    pytest.param("I8", _effects("effect", times=0), id="done-without-an-effect"),
+    pytest.param("I9", _bought_twice, id="bought-twice"),
+    pytest.param("I9", _drop("model_answered", -1), id="a-paid-answer-is-missing"),
+    pytest.param("I10", _repeat("step_completed", at_end=True), id="something-after-the-end"),
+    pytest.param("I11", _drop("decided"), id="nobody-decided"),
+    pytest.param("I11", _edit("decided", "digest", "0" * 32), id="decided-of-another-digest"),
+    pytest.param("I11", _repeat("decided"), id="decided-twice"),
+    pytest.param("I13", _drop("tool_finished", -1), id="no-outcome"),
+    pytest.param("I13", _repeat("tool_finished", 0), id="two-outcomes"),
+]
+
+
+def test_a_sound_run_breaks_nothing(sound: Evidence) -> None:
+    """Also where a call was in doubt and a human answered."""
+    kinds = {msgspec.json.decode(row.body)[5]["type"] for row in sound.rows}
+
+    assert {"question_asked", "decided", "finished"} <= kinds
+    assert [] == check(sound)
+    assert "no invariant is violated" == report([])
+
+
+@pytest.mark.parametrize(("invariant", "tamper"), TAMPERINGS)
+def test_tampering_is_seen(
+    sound: Evidence, invariant: str, tamper: Callable[[Evidence], Evidence]
+) -> None:
+    """Each invariant is violated by what violates it, and the report names it."""
+    found = check(tamper(sound))
+
+    assert invariant in {violation.invariant for violation in found}, report(found)
+    assert invariant in report(found)
+
+
+def test_a_report_names_run_and_fact() -> None:
+    """One line for each violation."""
+    text = report([Violation("I1", "r7", "made twice")])
+
+    assert "1 violations of invariants:\nI1  run 'r7': made twice" == text
