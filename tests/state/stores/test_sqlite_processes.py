@@ -260,11 +260,14 @@ async def test_a_forked_child_opens_its_own_connections(tmp_path: Path) -> None:
     await store.aclose()
     os.write(from_parent, b"closed")
     assert b"appended" == os.read(to_parent, 100)
+    assert rows(1, 40) == await store.read("child"), "while the child is still at it"
+    await store.append("parent", rows(3), after=2, lease=lease, summary=summary())
+    os.write(from_parent, b"go on")
     _, status = await asyncio.to_thread(os.waitpid, pid, 0)
 
     assert 0 == status
-    assert rows(1, 2) == await store.read("parent")
-    assert rows(1, 40) == await store.read("child")
+    assert rows(1, 3) == await store.read("parent")
+    assert rows(1, 41) == await store.read("child")
     await store.aclose()
     assert {"runs.db"} == set(contents(tmp_path))
 
@@ -277,6 +280,8 @@ async def _child_appends(store: SqliteCheckpointStore, to_child: int, from_child
         await store.append("child", rows(seq), after=seq - 1, lease=lease, summary=summary())
     assert not store.renew({"r": lease})["r"].lost
     os.write(from_child, b"appended")
+    assert os.read(to_child, 100) == b"go on"
+    await store.append("child", rows(41), after=40, lease=lease, summary=summary())
     await store.aclose()
 
 
@@ -338,6 +343,29 @@ def _in_child(work: object) -> None:
         os.write(2, f"{type(exc).__name__}: {exc}\n".encode())
     finally:
         os._exit(status)
+
+
+async def test_looking_at_the_file_keeps_the_locks(tmp_path: Path) -> None:
+    """A second object of this process that inspects the file does not take the first one's locks
+    with it: a process that comes and goes leaves the log alone.
+    """
+    path = tmp_path / "runs.db"
+    one = SqliteCheckpointStore(path)
+    lease = await started(one, "r")
+    two = SqliteCheckpointStore(path)
+    assert rows(1) == await two.read("r")
+
+    with _children(WORKER, (path, "visitor", 1)) as (visitor,):
+        assert visitor.stdin is not None
+        visitor.stdin.write("go\n")
+        visitor.stdin.flush()
+        finish(visitor)
+
+    assert "runs.db-wal" in contents(tmp_path)
+    await one.append("r", rows(2), after=1, lease=lease, summary=summary())
+    assert rows(1, 2) == await two.read("r")
+    await one.aclose()
+    await two.aclose()
 
 
 async def test_two_objects_on_one_file_agree(tmp_path: Path) -> None:
