@@ -1,0 +1,89 @@
+"""Workers of the crash scenario whose model is a real SDK that talks HTTP to a provider."""
+
+import asyncio
+import importlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from agentkit.agents import Agent, AgentEvent
+from agentkit.agents.cognition import ReActCognition
+from agentkit.core.contracts.types import JSONObject
+from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services
+from agentkit.state.checkpoints import Checkpointer
+from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan, scenario
+from agentkit.testing.crash.scenario import TASK, Folder, Order, make_tools, promise
+from tests.http.kit import Api, adapter
+
+WORK = "tests.http.workers:work"
+
+
+class HttpOrder(Order, frozen=True):
+    """What one worker is told, and where its model is.
+
+    Args:
+        api: which SDK.
+        url: where the provider listens.
+        stream: whether answers come as streams.
+    """
+
+    api: Api = "anthropic"
+    url: str = ""
+    stream: bool = True
+
+
+def warm_up() -> None:
+    """Load both SDKs, and what they load at their first request, before any worker is forked."""
+    scenario.warm_up()
+    without_certificates()
+    for name in ("anthropic", "openai", "httpcore2", "anyio._backends._asyncio"):
+        importlib.import_module(name)
+
+
+def without_certificates() -> None:
+    """Read no certificates when a client is made: on loopback nobody shows one, and reading all
+    that a machine trusts takes longer than a worker's life.
+    """
+    os.environ.pop("SSL_CERT_FILE", None)
+    os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
+
+
+def work(argument: JSONObject) -> None:
+    """One worker's life, as the fork server starts it."""
+    asyncio.run(drive(msgspec.convert(argument, HttpOrder)))
+
+
+async def drive(order: HttpOrder) -> None:
+    """Drive the run as far as it goes, writing each promise down as it is made."""
+    folder = Folder(Path(order.folder))
+    plan = CrashPlan(order.at, how=order.how, log=folder.borders)
+    store = CrashingStore(folder.store(), plan)
+    model = adapter(order.api, order.url, thinking=order.api == "anthropic")
+    services = Services(
+        invoker=Invoker(
+            CrashingLLM(model, plan, folder.answers, run=order.run),
+            retry=RetryPolicy(base_seconds=0.0),
+        ),
+        checkpointer=Checkpointer(port=store),
+    )
+    context = RunContext(correlation_id=order.run, services=services)
+    agent = Agent(
+        "worker", prompt="Work.", cognition=ReActCognition(make_tools(plan, folder.effects))
+    )
+    if order.stream:
+        stream = (
+            agent.resume_stream(order.run, order.decisions, context)
+            if order.action == "resume"
+            else agent.stream(TASK, context)
+        )
+        async for event in stream:
+            folder.promises.write(promise(order.run, event))
+    else:
+        result = (
+            await agent.resume(order.run, order.decisions, context)
+            if order.action == "resume"
+            else await agent.run(TASK, context)
+        )
+        folder.promises.write(promise(order.run, AgentEvent("final", result=result)))
+    await store.aclose()
