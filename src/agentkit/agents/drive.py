@@ -84,9 +84,8 @@ class Drive:
         self._turn = CurrentTurn(registry)
         self._teller = Teller(self._turn)
         self._asking: Ask | None = None
-        self._dispatched: set[int] = set()
+        self._dispatched: set[tuple[int, int]] = set()
         self._ended: dict[int, e.ToolFinished] = {}
-        self._over = False
         self._runner = CallRunner(
             run_id=context.correlation_id,
             scope=context.scope,
@@ -119,7 +118,7 @@ class Drive:
             turn = open_turn(self.state, self._spec)
             for event in self._teller.opening(self._lane, turn, found=self.state.seq):
                 yield event
-            while not self._over:  # the lease goes with the last entries
+            while not self._journal.released:  # the lease goes with the last entries
                 self._tenure.check()
                 action = self._decide(self.state)
                 if isinstance(action, Leave):
@@ -154,7 +153,6 @@ class Drive:
         """Append what `build` says and tell of it."""
         entries = await self._journal.commit(build, lane=self._spec.lane, release=ends_tenure)
         self._tenure.note_seen(self.state.seq)
-        self._over = ends_tenure([entry.body for entry in entries])
         return self._teller.tell(entries, self._lane.turn)
 
     # --- the model ---------------------------------------------------------------------------
@@ -176,11 +174,11 @@ class Drive:
                         streamed = True
                         yield AgentEvent("message_delta", item.text)
         except ModelError as error:
+            failed = self._failure(ask, error)
+            await self._record(lambda _: failed)
             self._asking = None
             if streamed:
                 yield AgentEvent("message_reset")
-            failed = self._failure(ask, error)
-            await self._record(lambda _: failed)
             return
         if reply is None:
             return
@@ -284,8 +282,9 @@ class Drive:
             if checked.tool is not None:
                 self._tenure.busy(checked.tool.timeout + SLACK_SECONDS)
                 self._tenure.check()
-                self._dispatched.add(index)
-                self._runner.start(turn.answer.turn, turn.calls[index], checked)
+                call = turn.calls[index]
+                self._dispatched.add((index, call.attempt))
+                self._runner.start(turn.answer.turn, call, checked)
 
     def _take(self, items: Sequence[Item]) -> None:
         """Keep the outcomes among `items` until they are recorded; raise what must stop us."""
@@ -350,7 +349,7 @@ class Drive:
             cancelled = exc  # once more: what is left takes one append, then it counts
         except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
             _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
-        if not (self._over or self._tenure.lost or self._journal.fenced):
+        if not (self._tenure.lost or self._journal.fenced or self._journal.released):
             await self._release()
         if cancelled is not None:
             raise cancelled
@@ -370,17 +369,24 @@ class Drive:
         bodies: list[e.Body] = [
             self._ended[call.index]
             for call in calls
-            if call.index in self._ended and call.outcome is None
+            if call.outcome is None
+            and call.index in self._ended
+            and call.attempt == self._ended[call.index].attempt
         ]
         bodies += [
             e.ToolFinished(lane.turns, call.index, "not_started")
             for call in calls
             if call.started_epoch == self._epoch
             and call.outcome is None
-            and call.index not in self._dispatched
+            and (call.index, call.attempt) not in self._dispatched
         ]
         ask = self._asking
-        if ask is not None and lane.turns < ask.turn:
+        if ask is not None and lane.turns < ask.turn and not _failed(lane, ask):
             text = "the worker stopped while it waited for the model"
             bodies.append(e.ModelFailed(ask.turn, ask.attempt, "interrupted", text, unknown=True))
         return bodies
+
+
+def _failed(lane: LaneState, ask: Ask) -> bool:
+    """Whether the end of this attempt is on record."""
+    return any(one.attempt == ask.attempt and one.kind != "interrupted" for one in lane.failures)

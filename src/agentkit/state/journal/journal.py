@@ -95,6 +95,7 @@ class Journal:
     Attributes:
         state: see above.
         fenced: the store refused the lease: there is nothing more to say here, nor to release.
+        released: the lease went with the last append.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Journal:
     ) -> None:
         self.state = state
         self.fenced = False
+        self.released = False
         self._port = port
         self._clock = clock
         self._lease = lease
@@ -230,6 +232,7 @@ class Journal:
                 await self._clock.sleep(delay)
             else:
                 self._unsettled = None
+                self.released = self.released or release
                 return head
 
 
