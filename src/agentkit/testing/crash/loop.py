@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - seeded: a campaign can be repeated
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -89,31 +90,43 @@ class Campaign:
         How many there are varies a little, with how many outcomes share an append; so it takes
         `_BEYOND` workers in a row that completed. Returns how many were killed.
         """
+        with self.ordeal() as begun:
+            for death in first:
+                begun.worker(death)
         number = missed = 0
         while missed < _BEYOND:
             number += 1
-            missed = 0 if self.run([*first, number]) else missed + 1
+            missed = 0 if self.run([number], begun=begun) else missed + 1
         return number - _BEYOND
 
-    def run(self, deaths: Sequence[Death]) -> bool:
+    def run(self, deaths: Sequence[Death], *, begun: Ordeal | None = None) -> bool:
         """One run: a worker for each death, then workers that nobody kills; and judge it.
+
+        Args:
+            deaths: see `Death`.
+            begun: a run that goes on in a copy, as it was when its `with` statement ended.
 
         Returns whether the last of `deaths` happened.
         """
         died = False
-        with self.ordeal() as ordeal:
+        with self.ordeal(begun) as ordeal:
             for death in deaths:
                 died = ordeal.worker(death).how == "killed"
             ordeal.finish()
             ordeal.judge()
         return died
 
-    def ordeal(self) -> Ordeal:
-        """A run that has not begun, to be used in a `with` statement."""
+    def ordeal(self, begun: Ordeal | None = None) -> Ordeal:
+        """A run that has not begun, or a copy of one, to be used in a `with` statement."""
         self.runs += 1
         path = self.base / f"run{self.runs}"
-        path.mkdir()
-        return Ordeal(self, Folder(path))
+        if begun is None:
+            path.mkdir()
+        else:
+            shutil.copytree(begun.folder.path, path)
+        ordeal = Ordeal(self, Folder(path))
+        ordeal.reads += begun.reads if begun is not None else []
+        return ordeal
 
     def at_random(self, seed: int) -> None:
         """One run whose workers are killed at up to three random instants."""
