@@ -146,10 +146,12 @@ def test_stall_before_headers(talker: StrictProvider, api: str) -> None:
 
 
 def test_stall_ends_by_itself(talker: StrictProvider) -> None:
-    """A stall of a given length ends without help."""
+    """A stall of a given length ends without help; the record remembers it."""
     talker.fail_next(Fault.stall(0.01))
 
     assert post_anthropic(talker, BODIES["anthropic"]).status == 200
+    assert talker.wait_until(lambda calls: calls[0].answered)
+    assert talker.calls[0].held
 
 
 def test_stall_ends_with_its_client(talker: StrictProvider) -> None:
@@ -170,11 +172,12 @@ def test_stall_ends_with_its_client(talker: StrictProvider) -> None:
 
 
 def test_stall_in_mid_stream(talker: StrictProvider) -> None:
-    """The first events arrive, then nothing, and the rest after release."""
+    """The first events go out, then nothing, and the rest after release."""
     talker.fail_next(Fault.stall_stream(after=3))
     connection = http.client.HTTPConnection(urlsplit(talker.url).netloc, timeout=20)
     headers = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
     connection.request("POST", "/v1/messages", json.dumps(STREAMS["anthropic"]), headers)
+    assert talker.wait_until(lambda calls: bool(calls) and calls[0].held)
     reply = connection.getresponse()
     begun = b"".join(reply.readline() for _ in range(9))
 

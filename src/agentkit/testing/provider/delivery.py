@@ -60,6 +60,10 @@ class Wire(Protocol):
         """Say that the body is complete."""
         ...
 
+    def hold(self) -> None:
+        """Put on the record that everything so far is sent and the rest is held back."""
+        ...
+
     def cut(self) -> None:
         """Close the connection as it is."""
         ...
@@ -91,14 +95,14 @@ def deliver(wire: Wire, reply: Reply, fault: Fault | None, ticket: threading.Eve
         wire.cut()
         return False
     if kind == "stall":
-        _hold(fault.seconds, ticket, wire.gone)
+        _hold(wire, fault.seconds, ticket)
         return _send(wire, reply, reply.frames)
     # A stream may lose all but its first frame; a JSON body always loses its end.
     first = reply.frames[: max(0, min(fault.after, len(reply.frames) - 1))]
     rest = reply.frames[len(first) :]
     if kind == "stall_stream":
         return _send(
-            wire, reply, first, rest, between=lambda: _hold(fault.seconds, ticket, wire.gone)
+            wire, reply, first, rest, between=lambda: _hold(wire, fault.seconds, ticket)
         )
     if kind == "cut_stream":
         _send(wire, reply, first, complete=False)
@@ -146,9 +150,10 @@ def _send_endless_line(
     wire.cut()
 
 
-def _hold(seconds: float, ticket: threading.Event, gone: Callable[[], bool]) -> None:
+def _hold(wire: Wire, seconds: float, ticket: threading.Event) -> None:
+    wire.hold()
     for _ in range(math.ceil(seconds / _TICK_SECONDS)):
         if ticket.wait(min(_TICK_SECONDS, seconds)):
             return
-        if gone():
+        if wire.gone():
             raise ConnectionAbortedError("the client did not wait")

@@ -104,14 +104,15 @@ class _Handler(BaseHTTPRequestHandler):
         outcome = self.server.service.handle(api, self.path, headers, raw)
         name = "request-id" if api == "anthropic" else "x-request-id"
         self._request_id = (name, request_id(outcome.call))
+        self._call = outcome.call
         ledger, whole = self.server.service.ledger, False
         try:
             whole = deliver(self, outcome.reply, outcome.fault, ticket)
         finally:
-            if whole and outcome.call.bought:
-                ledger.sent(outcome.call)
+            if whole and self._call.bought:
+                ledger.sent(self._call)
             else:
-                ledger.update(replace(outcome.call, ended=True))
+                ledger.update(replace(self._call, ended=True))
 
     def _unknown_path(self) -> None:
         message = f"Invalid URL ({self.command} {urlsplit(self.path).path})"
@@ -151,6 +152,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Say that the body is complete."""
         if chunked:
             self.wfile.write(b"0\r\n\r\n")
+
+    def hold(self) -> None:
+        """Put on the record that the rest is held back."""
+        self._call = self.server.service.ledger.update(replace(self._call, held=True))
 
     def cut(self) -> None:
         """Close the connection as it is."""

@@ -28,6 +28,8 @@ class Call:
         turn: how many assistant messages the history holds.
         status: the HTTP status that was sent; 0 while the request is open, or if none was sent.
         bought: the script was asked and its answer counted as sold, sent or not.
+        held: what was to go out before a stall has been handed to the connection, and the rest is
+            held back.
         answered: the whole answer was handed to the connection.
         ended: the provider has done with the request, one way or the other.
         refusal: the broken rule, if the request was refused.
@@ -42,6 +44,7 @@ class Call:
     turn: int = 0
     status: int = 0
     bought: bool = False
+    held: bool = False
     answered: bool = False
     ended: bool = False
     refusal: Refusal | None = None
@@ -64,6 +67,7 @@ class Call:
             "turn": self.turn,
             "status": self.status,
             "bought": self.bought,
+            "held": self.held,
             "answered": self.answered,
             "ended": self.ended,
             "refusal": None
