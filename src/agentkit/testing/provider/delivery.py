@@ -101,9 +101,7 @@ def deliver(wire: Wire, reply: Reply, fault: Fault | None, ticket: threading.Eve
     first = reply.frames[: max(0, min(fault.after, len(reply.frames) - 1))]
     rest = reply.frames[len(first) :]
     if kind == "stall_stream":
-        return _send(
-            wire, reply, first, rest, between=lambda: _hold(wire, fault.seconds, ticket)
-        )
+        return _send(wire, reply, first, rest, between=lambda: _hold(wire, fault.seconds, ticket))
     if kind == "cut_stream":
         _send(wire, reply, first, complete=False)
         wire.cut()
