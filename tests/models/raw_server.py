@@ -11,6 +11,8 @@ HOLD = object()
 """Step of an answer: send nothing more until the client hangs up."""
 CLOSE = object()
 """Step of an answer: close the connection."""
+PAUSE = object()
+"""Step of an answer: let everybody read what was sent so far, before more comes."""
 ENDLESS = object()
 """Step of an answer: send bytes without a line end until the client hangs up."""
 
@@ -80,6 +82,10 @@ class RawServer:
                 return False
             if step is CLOSE:
                 return False
+            if step is PAUSE:
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                continue
             while step is ENDLESS:
                 writer.write(b"x" * 65536)
                 await writer.drain()

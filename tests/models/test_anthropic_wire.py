@@ -197,9 +197,15 @@ def test_f011_arguments_that_are_no_object_go_as_an_empty_one(native: Native | N
     assert [{**USE, "input": {}}] == sent[1]
 
 
-def test_f096_content_of_another_provider_is_rendered_plainly() -> None:
+@pytest.mark.parametrize(
+    "native",
+    [
+        recorded("openai", {"role": "assistant", "content": "Hm", "reasoning_content": "no"}),
+        recorded("elsewhere", [THINKING, {"type": "text", "text": "Hm"}, USE]),
+    ],
+)
+def test_f096_content_of_another_provider_is_rendered_plainly(native: Native) -> None:
     """Text and calls are kept; what only the other provider understands is not sent."""
-    native = recorded("openai", {"role": "assistant", "content": "Hm", "reasoning_content": "no"})
     sent = _content(user("Go"), _assistant("Hm", [CALL], native))
 
     assert [_text("Hm"), USE] == sent[1]

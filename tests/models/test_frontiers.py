@@ -18,8 +18,8 @@ from agentkit.core.contracts.errors import InvalidSpec, MissingExtra, MissingKey
 from agentkit.core.contracts.model import LLMPort
 from agentkit.models.providers import _clients, _settings, frontiers
 from agentkit.testing.provider import Answer, StrictProvider
-from tests.models.kit import KEY, PROVIDERS, answer_of, ask, message, port, request
-from tests.models.raw_server import serving, whole
+from tests.models.kit import KEY, PROVIDERS, answer_of, ask, events_of, message, port, request
+from tests.models.raw_server import END, PAUSE, chunk, event, head, serving, whole
 
 BUILDERS: dict[str, Callable[..., LLMPort]] = {
     "anthropic": frontiers.claude,
@@ -205,6 +205,18 @@ async def test_a_connection_is_used_again(name: str) -> None:
         llm = port(name, server.url)
         for _ in range(3):
             await ask(llm, request())
+
+        assert 1 == server.connections
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_connection_is_used_again_after_a_stream(name: str) -> None:
+    """The end of a stream that comes a moment after its last event is read too."""
+    events = [chunk(event(data)) for data in events_of(name)]
+    async with serving(*[[head(), *events, PAUSE, END]] * 3) as server:
+        llm = port(name, server.url)
+        for _ in range(3):
+            await ask(llm, request(stream=True))
 
         assert 1 == server.connections
 

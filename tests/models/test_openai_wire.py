@@ -164,7 +164,9 @@ def test_f012_sanitised_names_and_arguments_replace_the_recorded_ones() -> None:
     "native",
     [
         recorded("anthropic", [{"type": "thinking", "thinking": "", "signature": "c2ln"}]),
-        recorded("openai@elsewhere", {"role": "assistant", "reasoning_details": []}),
+        recorded(
+            "elsewhere", {"role": "assistant", "content": "Hm", "tool_calls": [ENTRY], "x": 1}
+        ),
         _native(content="Hm"),
         _native(content="Hm", tool_calls="odd"),
         _native(content="Hm", tool_calls=["odd"]),
