@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ import pytest
 from agentkit.testing.crash import Campaign, ForkServer
 from agentkit.testing.invariants import report
 
-LEASE_SECONDS = 0.6
+LEASES_SECONDS = (0.6, 2.5, 10.0)  # the first one that is long enough to come to the border
 BOUND_SECONDS = 20.0
 
 
@@ -21,26 +20,27 @@ def _stop_and_overtake(campaign: Campaign, successor: ForkServer, border: int | 
 
     Returns how the first one ended.
     """
-    with campaign.ordeal() as ordeal:
-        order = msgspec.structs.replace(
-            ordeal.order(border, how=signal.SIGSTOP), lease_seconds=LEASE_SECONDS
-        )
-        pid = campaign.server.start(msgspec.to_builtins(order))
-        _until(lambda: _stopped(pid))
-        others = Campaign(successor, campaign.base, steps=campaign.steps)
-        while ordeal.state().end is None:
-            order = msgspec.structs.replace(ordeal.order(), wait_seconds=BOUND_SECONDS)
-            ended = successor.run(msgspec.to_builtins(order))
-            assert "completed" == ended.how, ended.detail
-        finished = ordeal.read()
-        os.kill(pid, signal.SIGCONT)
-        first = campaign.server.wait()
+    for lease_seconds in LEASES_SECONDS:
+        with campaign.ordeal() as ordeal:
+            order = ordeal.order(border, how=signal.SIGSTOP)
+            order = msgspec.structs.replace(order, lease_seconds=lease_seconds)
+            pid = campaign.server.start(msgspec.to_builtins(order))
+            if not _stops(pid):  # too busy a machine for so short a lease: it stopped acting
+                assert "LeaseLost" in campaign.server.wait().detail
+                continue
+            while ordeal.state().end is None:
+                order = msgspec.structs.replace(ordeal.order(), wait_seconds=BOUND_SECONDS)
+                ended = successor.run(msgspec.to_builtins(order))
+                assert "completed" == ended.how, ended.detail
+            finished = ordeal.read()
+            os.kill(pid, signal.SIGCONT)
+            first = campaign.server.wait()
 
-        assert finished == ordeal.read(), "the one that was replaced appended something"
-        ordeal.judge()
-    assert not others.violations
-    assert not campaign.violations, report(campaign.violations)
-    return first.detail if first.how == "failed" else first.how
+            assert finished == ordeal.read(), "the one that was replaced appended something"
+            ordeal.judge()
+        assert not campaign.violations, report(campaign.violations)
+        return first.detail if first.how == "failed" else first.how
+    raise AssertionError(f"the worker never came to {border}")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_f055_f059_the_second_worker_is_refused_before_it_does_anything(
     """
     with campaign.ordeal() as ordeal:
         pid = campaign.server.start(msgspec.to_builtins(ordeal.order(12, how=signal.SIGSTOP)))
-        _until(lambda: _stopped(pid))
+        assert _stops(pid)
         before = (ordeal.read(), ordeal.folder.effects.read(), ordeal.folder.answers.read())
         second = successor.run(msgspec.to_builtins(ordeal.order()))
         after = (ordeal.read(), ordeal.folder.effects.read(), ordeal.folder.answers.read())
@@ -123,14 +123,18 @@ def test_f055_of_two_workers_that_start_at_once_exactly_one_makes_progress(
     assert refused > 0
 
 
-def _stopped(pid: int) -> bool:
-    text = Path(f"/proc/{pid}/stat").read_text()
-    return text[text.rindex(")") + 2] == "T"
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    """Wait for the condition, at most `BOUND_SECONDS`."""
+def _stops(pid: int) -> bool:
+    """Wait until the process stands still; false where it ended instead."""
     until = time.monotonic() + BOUND_SECONDS
-    while not condition():
-        assert time.monotonic() < until, "the condition did not come true"
+    while (state := _state(pid)) not in {"T", "Z", ""}:
+        assert time.monotonic() < until, "the worker neither stopped nor ended"
         os.sched_yield()
+    return state == "T"
+
+
+def _state(pid: int) -> str:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return text[text.rindex(")") + 2]
