@@ -1,0 +1,102 @@
+"""The floor: what the disk and one thread cost, with nothing above them.
+
+The same bodies in the same groups, each group one durable commit. `ThreadFloor` is asked from an
+event loop as a store must be; `bare` commits in the caller's own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+Group = Sequence[bytes]
+
+# What our own store sets, so that the floor writes no more than it does.
+_SETTINGS = """
+PRAGMA page_size = 2048;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA wal_autocheckpoint = 2000;
+CREATE TABLE entry (place INTEGER PRIMARY KEY, body BLOB NOT NULL);
+"""
+_INSERT = "INSERT INTO entry (body) VALUES (?)"
+
+
+def open_table(path: Path) -> apsw.Connection:
+    """A new file with an ordinary rowid table, WAL and synchronous=FULL."""
+    db = apsw.Connection(str(path))
+    db.execute(_SETTINGS).fetchall()
+    assert db.execute("PRAGMA journal_mode").get == "wal"
+    assert db.execute("PRAGMA synchronous").get == 2  # noqa: PLR2004 - FULL
+    return db
+
+
+def bodies_in(path: Path) -> list[bytes]:
+    """All bodies of a floor's file, in their order."""
+    db = apsw.Connection(str(path))
+    return [body for (body,) in db.execute("SELECT body FROM entry ORDER BY place")]
+
+
+def commit(db: apsw.Connection, groups: Sequence[Group]) -> None:
+    """Put groups in with one durable commit."""
+    db.execute("BEGIN IMMEDIATE")
+    for group in groups:
+        db.executemany(_INSERT, [(body,) for body in group])
+    db.execute("COMMIT")
+
+
+def bare(db: apsw.Connection, groups: Sequence[Group]) -> None:
+    """Each group its own durable commit, in this thread."""
+    for group in groups:
+        commit(db, [group])
+
+
+class ThreadFloor:
+    """One writer thread; what waits when it looks shares a commit.
+
+    Args:
+        path: the file, which must not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._jobs: queue.SimpleQueue[tuple[Group, asyncio.Future[None]] | None]
+        self._jobs = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def submit(self, group: Group) -> asyncio.Future[None]:
+        """Resolves when the group is durable."""
+        future = asyncio.get_running_loop().create_future()
+        self._jobs.put((group, future))
+        return future
+
+    def close(self) -> None:
+        """Write what was submitted, and end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _write(self) -> None:
+        db = open_table(self._path)
+        while True:
+            jobs = [self._jobs.get()]
+            while not self._jobs.empty():
+                jobs.append(self._jobs.get())
+            wanted = [job for job in jobs if job is not None]
+            if wanted:
+                commit(db, [group for group, _ in wanted])
+                futures = [future for _, future in wanted]
+                futures[0].get_loop().call_soon_threadsafe(_resolve, futures)
+            if len(wanted) < len(jobs):
+                db.close()
+                return
+
+
+def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        future.set_result(None)
