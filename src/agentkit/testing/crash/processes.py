@@ -32,6 +32,9 @@ How: TypeAlias = Literal["killed", "completed", "failed"]
 _START_SECONDS = 60.0
 """How long a server may take to import what its workers need."""
 
+_END_SECONDS = 3.0
+"""How long a server may take to end when there are no more orders."""
+
 
 class WorkerStuck(AgentkitError):
     """A worker did not end within its bound; it was killed."""
@@ -120,13 +123,17 @@ class ForkServer:
         return msgspec.json.decode(self._read(self._limit_seconds), type=Ended)
 
     def close(self) -> None:
-        """End the server and every worker that it may still have."""
-        if self._server.poll() is None:
+        """End the server, and every worker that it may still have."""
+        stdin, stdout = self._server.stdin, self._server.stdout
+        if stdin is not None:
+            stdin.close()  # no more orders: a server without a worker ends
+        try:
+            self._server.wait(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
             os.killpg(self._server.pid, signal.SIGKILL)
-        self._server.wait()
-        for stream in (self._server.stdin, self._server.stdout):
-            if stream is not None:
-                stream.close()
+            self._server.wait()
+        if stdout is not None:
+            stdout.close()
 
     def _read(self, seconds: float) -> bytes:
         """The server's next line."""
