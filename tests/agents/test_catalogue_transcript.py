@@ -119,13 +119,28 @@ async def test_f002_a_damaged_pairing_heals_on_what_is_sent(bodies: Sequence[e.B
     assert sent[0] == sent[1]
 
 
-async def test_f002_a_repair_is_told() -> None:
-    """Whoever watches learns that something was mended, and where."""
-    store = await _damaged(e.ToolFinished(1, 0, content="?"))
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [e.ToolFinished(1, 0, content="?")],
+        [
+            _asked(1, "a"),
+            e.ToolStarted(1, 0, "look", "d"),
+            e.ToolFinished(1, 0, content="A"),
+            e.ToolFinished(1, 0, "unknown", "again"),
+        ],
+    ],
+    ids=["no call", "a call that has one"],
+)
+async def test_f002_a_result_without_a_call_is_told_and_ignored(bodies: Sequence[e.Body]) -> None:
+    """Whoever watches learns that something was mended, and where; nothing is run again for it."""
+    store = await _damaged(*bodies)
 
     events = await events_of(AGENT.stream(TASK, context(FakeLLM("x"), store)))
 
-    assert "repair entry 3: a result without a call was ignored" == told(events)[0]
+    seq = 2 + len(bodies)
+    assert f"repair entry {seq}: a result without a call was ignored" == told(events)[0]
+    assert [] == ran
 
 
 async def test_f004_results_that_are_there_are_kept_in_a_repair() -> None:

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from agentkit.agents.decide import Action, Ask, Dispatch, Leave, Record, decide, open_turn
 from agentkit.agents.spec import make_spec
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.slots import Slot, agent_lane, agent_slot, parse
 from agentkit.core.contracts.types import CallRecord, Usage
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.recovery import CallPolicy
+from agentkit.state.journal.transcript import NO_RESULT
 from tests.agents.kit import assert_valid
 
 LANE = "agent:worker"
@@ -200,6 +202,33 @@ def test_a_decision_never_acts_on_what_waits_or_has_ended(bodies: list[e.Body]) 
     pytest.fail("the decisions never came to rest")
 
 
+_ids = st.text(
+    st.sampled_from("ab:%#{}/.*") | st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(_ids, _ids)
+def test_f117_a_slot_name_says_exactly_one_run_and_one_agent(run: str, agent: str) -> None:
+    """Whatever ids are made of, their slot reads back as just them; so no two slots are one."""
+    assert Slot(run, agent_lane(agent)) == parse(agent_slot(run, agent))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a", "b:agent:c"), ("a:agent:b", "c")),
+        (("a:agent:b", "c"), ("a%3Aagent%3Ab", "c")),
+        (("a", "b%3Aplan"), ("a", "b:plan")),
+        (("{a}", "b"), ("%7Ba%7D", "b")),
+    ],
+)
+def test_f117_slots_that_might_collide_do_not(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """Names that would be equal if they were only put together."""
+    assert agent_slot(*one) != agent_slot(*other)
+
+
 # --- runs as they really go -----------------------------------------------------------------------
 
 
@@ -308,7 +337,10 @@ def test_a_run_through_any_deaths_keeps_its_promises(data: st.DataObject) -> Non
         pytest.fail("the run did not end")
 
     assert run.state.end is not None or run.state.parked is not None
-    assert_valid(list(run.state.main.transcript.view()))
+    messages = list(run.state.main.transcript.view())
+    assert_valid(messages)
+    assert [] == run.state.main.transcript.repairs
+    assert NO_RESULT not in [message.content for message in messages]
     assert msgspec.structs.replace(run.state.usage, unknown=0) == run.paid
     for place, count in run.unasked.items():
         policy = POLICIES[run.names[place]]
