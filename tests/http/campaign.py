@@ -1,6 +1,9 @@
 """The kill loop of the crash harness, with a provider that survives the workers."""
 
+import os
 import random
+import signal
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -13,9 +16,11 @@ from agentkit.state.journal.codec import decode_rows
 from agentkit.testing.crash import Campaign, Death, Ordeal
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Violation
-from agentkit.testing.provider import Call, StrictProvider
+from agentkit.testing.provider import Call, Fault, StrictProvider
 from tests.http.kit import Api, steps, url_of
 from tests.http.workers import HttpOrder
+
+_BOUND_SECONDS = 20.0
 
 
 @dataclass
@@ -34,12 +39,14 @@ class HttpCampaign(Campaign):
     lost: int = 0
     refusals: list[Call] = field(default_factory=list)
 
-    def ordeal(self) -> "HttpOrdeal":
-        """A run that has not begun, and its provider."""
-        self.runs += 1
-        path = self.base / f"run{self.runs}"
-        path.mkdir()
-        return HttpOrdeal(self, Folder(path))
+    def ordeal(self, begun: Ordeal | None = None) -> "HttpOrdeal":
+        """A run that has not begun, or a copy of one, and a provider of its own."""
+        copied = super().ordeal(begun)
+        ordeal = HttpOrdeal(self, copied.folder)
+        ordeal.reads += copied.reads
+        if isinstance(begun, HttpOrdeal):
+            ordeal.earlier += begun.calls
+        return ordeal
 
     def one_of_each_border(self, seed: int) -> set[str]:
         """Kill one run at each kind of border that an undisturbed run passes: at the first, or at
@@ -66,6 +73,7 @@ class HttpOrdeal(Ordeal):
         super().__init__(campaign, folder)
         self.campaign = campaign
         self.provider = StrictProvider(steps)
+        self.earlier: list[Call] = []
 
     def __enter__(self) -> Self:
         self.provider.__enter__()
@@ -86,15 +94,49 @@ class HttpOrdeal(Ordeal):
         url = url_of(self.campaign.api, self.provider)
         return HttpOrder(**told, api=self.campaign.api, url=url, stream=self.campaign.stream)
 
+    @property
+    def calls(self) -> list[Call]:
+        """All requests of the run, those before it was copied included."""
+        return [*self.earlier, *self.provider.calls]
+
+    @property
+    def recorded(self) -> int:
+        """How many answers are in the journal."""
+        rows = decode_rows(self.read(), after=0, before=b"", run_id="r1")
+        return sum(isinstance(entry.body, ModelAnswered) for entry, _ in rows)
+
+    def kill_while_held(self, fault: Fault, *, shown: str = "") -> Call:
+        """A worker that gets SIGKILL while the provider holds an answer back, and, where text is
+        named, has told its watcher so much of it. Returns what was held.
+        """
+        self.provider.fail_next(fault)
+        before = len(self.folder.promises.read())
+        pid = self.campaign.server.start(msgspec.to_builtins(self.order()))
+        assert self.provider.wait_until(lambda calls: any(_is_held(call) for call in calls))
+        until = time.monotonic() + _BOUND_SECONDS
+        while shown not in self._shown(before):
+            assert time.monotonic() < until, "the text did not come"
+            os.sched_yield()
+        os.kill(pid, signal.SIGKILL)
+        assert "killed" == self.campaign.server.wait().how
+        self.campaign.kills += 1
+        self.read()
+        assert self.provider.settle()
+        return next(call for call in self.provider.calls if call.held and not call.answered)
+
+    def _shown(self, after: int) -> str:
+        lines = self.folder.promises.read()[after:]
+        return "".join(str(line["text"]) for line in lines if line["event"] == "message_delta")
+
     def judge(self) -> list[Violation]:
         """The checker's verdict, and that of the provider's ledger."""
         campaign, found = self.campaign, super().judge()
         assert self.provider.settle()
-        campaign.requests += len(self.provider.calls)
-        campaign.refusals += self.provider.refusals
-        bought = sum(call.bought for call in self.provider.calls)
-        rows = decode_rows(self.read(), after=0, before=b"", run_id="r1")
-        recorded = sum(isinstance(entry.body, ModelAnswered) for entry, _ in rows)
+        calls = self.calls
+        campaign.requests += len(calls)
+        campaign.refusals += [call for call in calls if call.refusal is not None]
+        bought = sum(call.bought for call in calls)
+        recorded = self.recorded
         unknown = self.state().usage.unknown
         campaign.bought += bought
         campaign.lost += bought - recorded
@@ -103,3 +145,7 @@ class HttpOrdeal(Ordeal):
             found.append(Violation("I9", str(self.folder.path), what))
             campaign.violations.append(found[-1])
         return found
+
+
+def _is_held(call: Call) -> bool:
+    return call.held and not call.ended

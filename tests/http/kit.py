@@ -1,6 +1,7 @@
 """What the tests over HTTP share: the two adapters, and a model whose answers follow the steps."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from agentkit.core.contracts.model import LLMPort
@@ -12,6 +13,10 @@ from agentkit.testing.provider import Answer, CallSpec, ProviderRequest, StrictP
 Api: TypeAlias = Literal["anthropic", "openai"]
 APIS: tuple[Api, ...] = ("anthropic", "openai")
 KEY = "test-key"
+NO_CERTIFICATES = {"SSL_CERT_FILE": "", "SSL_CERT_DIR": str(Path(__file__).parent)}
+"""For the environment: on loopback nobody shows a certificate, and reading all that a machine
+trusts takes longer than a worker's life."""
+
 THINKING: dict[str, JSON] = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 

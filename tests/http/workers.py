@@ -14,7 +14,7 @@ from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan, scenario
 from agentkit.testing.crash.scenario import TASK, Folder, Order, make_tools, promise
-from tests.http.kit import Api, adapter
+from tests.http.kit import NO_CERTIFICATES, Api, adapter
 
 WORK = "tests.http.workers:work"
 
@@ -36,17 +36,9 @@ class HttpOrder(Order, frozen=True):
 def warm_up() -> None:
     """Load both SDKs, and what they load at their first request, before any worker is forked."""
     scenario.warm_up()
-    without_certificates()
+    os.environ |= NO_CERTIFICATES
     for name in ("anthropic", "openai", "httpcore2", "anyio._backends._asyncio"):
         importlib.import_module(name)
-
-
-def without_certificates() -> None:
-    """Read no certificates when a client is made: on loopback nobody shows one, and reading all
-    that a machine trusts takes longer than a worker's life.
-    """
-    os.environ.pop("SSL_CERT_FILE", None)
-    os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 
 def work(argument: JSONObject) -> None:

@@ -1,0 +1,23 @@
+"""A fork server with both SDKs loaded, and no certificates read in this process either."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentkit.testing.crash import ForkServer
+from tests.http.kit import NO_CERTIFICATES
+from tests.http.workers import WORK
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """Forks workers that talk HTTP."""
+    with ForkServer(WORK) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _loopback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are made without reading what the machine trusts."""
+    for name, value in NO_CERTIFICATES.items():
+        monkeypatch.setenv(name, value)
