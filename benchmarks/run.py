@@ -19,10 +19,10 @@ def sections(folder: Path, *, sizes: list[int], runs: list[int], total: int, pai
     str, Callable[[], str]
 ]:  # fmt: skip
     """What can be measured, by name."""
-    longest = max(sizes)
+    few, longest = min(sizes), max(sizes)
     return {
         "iterations": lambda: iterations.beside_the_floor(folder, sizes, pairs),
-        "bytes": lambda: iterations.stored_bytes(folder, min(sizes), min(longest, 1_000)),
+        "bytes": lambda: iterations.stored_bytes(folder, few, max(2 * few, min(longest, 1_000))),
         "flat": lambda: iterations.flatness(longest, min(100, longest // 3), min(pairs, 5)),
         "reading": lambda: reading.reading(folder, [longest], pairs),
         "concurrency": lambda: concurrency.concurrency(folder, runs, total, min(pairs, 5)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 
 from agentkit.core.contracts.errors import ModelError
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
@@ -44,30 +44,20 @@ class Invoker:
         deadline = asyncio.get_running_loop().time() + self.timeout_seconds
         items = self.llm.attempt(request)
         try:
-            async for item in _before(deadline, items, self.timeout_seconds):
+            while True:
+                # The timer runs only while an item is awaited, never across a yield, where the
+                # consumer's own code runs.
+                async with asyncio.timeout_at(deadline):
+                    item = await anext(items, None)
+                if item is None:
+                    message = "the model's stream ended without a reply"
+                    raise ModelError(message, kind="truncated", may_be_paid=True)
                 yield item
                 if isinstance(item, ModelReply):
                     return
+        except TimeoutError as exc:
+            message = f"the model did not answer within {self.timeout_seconds:g} s"
+            raise ModelError(message, kind="timeout", may_be_paid=True) from exc
         finally:
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
-        message = "the model's stream ended without a reply"
-        raise ModelError(message, kind="truncated", may_be_paid=True)
-
-
-async def _before(
-    deadline: float, items: AsyncIterator[TextDelta | ModelReply], seconds: float
-) -> AsyncIterator[TextDelta | ModelReply]:
-    """The items that arrive before `deadline`. The timer runs only while an item is awaited, never
-    across a yield, where the consumer's own code runs.
-    """
-    while True:
-        try:
-            async with asyncio.timeout_at(deadline):
-                item = await anext(items)
-        except StopAsyncIteration:
-            return
-        except TimeoutError as exc:
-            message = f"the model did not answer within {seconds:g} s"
-            raise ModelError(message, kind="timeout", may_be_paid=True) from exc
-        yield item
