@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentkit.core.contracts.errors import InvalidSpec, ModelError
@@ -196,6 +196,8 @@ def test_the_provider_s_word_goes_first(kind: FailureKind) -> None:
     assert (kind == "quota") == (allowed is None)
 
 
+@example("server", 10**9, 10**9 + 1, (5e-324, 1e9), 1.0)
+@example("server", 10**9, 10**9 + 1, (0.0, 1e9), 1.0)
 @given(
     kind=st.sampled_from(KINDS),
     attempt=st.integers(1, 10**9),

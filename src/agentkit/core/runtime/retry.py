@@ -116,12 +116,10 @@ def next_retry(
 
 
 def _backoff(attempt: int, policy: RetryPolicy) -> float:
-    """`base * factor ** (attempt - 1)`, capped before the power can overflow."""
-    if policy.base_seconds == 0 or policy.max_seconds == 0:
+    """`base * factor ** (attempt - 1)`, at most `max_seconds`."""
+    if policy.base_seconds == 0:
         return 0.0
-    steps_to_cap = math.inf
-    if policy.factor > 1:
-        steps_to_cap = math.log(policy.max_seconds / policy.base_seconds) / math.log(policy.factor)
-    if attempt - 1 >= steps_to_cap:
+    try:
+        return min(policy.max_seconds, policy.base_seconds * policy.factor ** (attempt - 1))
+    except OverflowError:
         return policy.max_seconds
-    return min(policy.max_seconds, policy.base_seconds * policy.factor ** (attempt - 1))
