@@ -25,9 +25,12 @@ def _stop_and_overtake(campaign: Campaign, successor: ForkServer, border: int | 
             order = ordeal.order(border, how=signal.SIGSTOP)
             order = msgspec.structs.replace(order, lease_seconds=lease_seconds)
             pid = campaign.server.start(msgspec.to_builtins(order))
-            if not _stops(pid):  # too busy a machine for so short a lease: it stopped acting
-                assert "LeaseLost" in campaign.server.wait().detail
-                continue
+            if not _stops(pid):
+                ended = campaign.server.wait()
+                if ended.how == "completed":
+                    return "completed"  # there is no such border
+                assert "LeaseLost" in ended.detail, ended.detail
+                continue  # too short a lease for a machine as busy as this
             while ordeal.state().end is None:
                 order = msgspec.structs.replace(ordeal.order(), wait_seconds=BOUND_SECONDS)
                 ended = successor.run(msgspec.to_builtins(order))
@@ -74,9 +77,9 @@ def test_f057_a_worker_that_stood_still_past_its_lease_appends_nothing(
 @pytest.mark.timeout(600)
 def test_f057_at_every_border(campaign: Campaign, successor: ForkServer) -> None:
     """F057 wherever the worker stood still; at the very end it has nothing left to lose."""
-    endings = [_stop_and_overtake(campaign, successor, border) for border in range(3, 57)]
+    endings = [_stop_and_overtake(campaign, successor, border) for border in range(3, 56, 2)]
 
-    assert sum("LeaseLost" in ending for ending in endings) > 45
+    assert sum("LeaseLost" in ending for ending in endings) > 20
 
 
 def test_f055_f059_the_second_worker_is_refused_before_it_does_anything(
