@@ -92,6 +92,18 @@ asyncio.run(main())
 """
 )
 
+TRIES_THE_LOCK = """
+import fcntl, sys
+SHARED_FIRST, SHARED_SIZE = 0x40000002, 510  # as in SQLite's os.h
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
+    except OSError:
+        print("held")
+    else:
+        print("free")
+"""
+
 DIES_IN_CREATION = (
     COMMON
     + """
@@ -347,25 +359,54 @@ def _in_child(work: object) -> None:
 
 async def test_looking_at_the_file_keeps_the_locks(tmp_path: Path) -> None:
     """A second object of this process that inspects the file does not take the first one's locks
-    with it: a process that comes and goes leaves the log alone.
+    with it, as closing a file descriptor of one's own would.
     """
     path = tmp_path / "runs.db"
-    one = SqliteCheckpointStore(path)
+    one, two = SqliteCheckpointStore(path), SqliteCheckpointStore(path)
     lease = await started(one, "r")
-    two = SqliteCheckpointStore(path)
+    assert "held\n" == finish(child(TRIES_THE_LOCK, path))
+
     assert rows(1) == await two.read("r")
 
-    with _children(WORKER, (path, "visitor", 1)) as (visitor,):
-        assert visitor.stdin is not None
-        visitor.stdin.write("go\n")
-        visitor.stdin.flush()
-        finish(visitor)
-
-    assert "runs.db-wal" in contents(tmp_path)
-    await one.append("r", rows(2), after=1, lease=lease, summary=summary())
-    assert rows(1, 2) == await two.read("r")
+    assert "held\n" == finish(child(TRIES_THE_LOCK, path))
+    assert not two.renew({"r": lease})["r"].lost
     await one.aclose()
     await two.aclose()
+    assert "free\n" == finish(child(TRIES_THE_LOCK, path))
+
+
+async def test_f112_switching_to_a_log_waits_for_others(tmp_path: Path) -> None:
+    """A creator that died before the switch leaves a file without a log; the next one switches,
+    also while a third one is writing, when SQLite itself does not wait.
+    """
+    path = tmp_path / "runs.db"
+    store = SqliteCheckpointStore(path)
+    await started(store, "r")
+    await store.aclose()
+    other = apsw.Connection(str(path))
+    other.execute("PRAGMA journal_mode = DELETE").fetchall()
+    other.execute("BEGIN IMMEDIATE")
+    attempts: list[str] = []
+
+    def count(_: object, sql: str, __: object) -> bool:
+        if "journal_mode = WAL" in sql:
+            attempts.append("switch")
+            if len(attempts) == 3:
+                other.execute("ROLLBACK")
+        return True
+
+    def watch(db: apsw.Connection) -> None:
+        db.set_exec_trace(count)
+
+    apsw.connection_hooks.append(watch)
+    try:
+        assert rows(1) == await store.read("r")
+    finally:
+        apsw.connection_hooks.remove(watch)
+
+    assert ["switch"] * 3 == attempts
+    other.close()
+    await store.aclose()
 
 
 async def test_two_objects_on_one_file_agree(tmp_path: Path) -> None:

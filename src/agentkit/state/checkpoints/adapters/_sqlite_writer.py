@@ -168,8 +168,6 @@ class Seat:
             self._db = self._file.connect(read_only=self._read_only)
             self._identity = self._file.identity()
         elif self._file.identity() != self._identity:
-            # Closing normally would remove the log of the file that has taken the place of ours.
-            self._db.config(driver().SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             raise StoreUnreachable(
                 f"the store {self._file.path} was replaced by another file while it was in use. "
                 f"Resume to go on with the new one."
