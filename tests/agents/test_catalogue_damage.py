@@ -39,7 +39,7 @@ async def interrupted(path: Path) -> None:
 def newest(path: Path, change: Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]) -> int:
     """Rewrite the newest entry with what `change` makes of body, checksum and the one before."""
     connection = apsw.Connection(str(path))
-    rows = connection.execute(
+    rows: list[tuple[int, bytes, bytes]] = connection.execute(  # type: ignore[assignment] # by schema
         "SELECT place, body, chained FROM agentkit_entry ORDER BY place DESC LIMIT 2"
     ).fetchall()
     place, body, tip = rows[0]
@@ -49,7 +49,7 @@ def newest(path: Path, change: Callable[[bytes, bytes, bytes], tuple[bytes, byte
         (changed, new_tip, place),
     )
     connection.close()
-    return int(place) & 0xFFFFFFFF
+    return place & 0xFFFFFFFF
 
 
 def unknown_kind(body: bytes, _: bytes, before: bytes) -> tuple[bytes, bytes]:

@@ -84,31 +84,38 @@ async def claim(
     )
     tenure = heartbeat.watch(port, lease, sent_at=sent_at, on_news=on_news)
     claimed = Claimed(Journal(port, state, clock=clock, lease=lease), tenure, heartbeat)
-    try:
-        _go_on_unless(cancelled)
-        opened = await _open(claimed, context, spec, task)
-    except BaseException:
-        await _give_back(claimed)
-        raise
-    if not opened:
-        await _give_back(claimed)
+    opened = await _open(claimed, context, spec, task=task, cancelled=cancelled)
     return claimed if opened else claimed.journal.state
 
 
-def _go_on_unless(cancelled: asyncio.CancelledError | None) -> None:
-    if cancelled is not None:
-        raise cancelled
+async def _open(
+    claimed: Claimed,
+    context: RunContext,
+    spec: AgentSpec,
+    *,
+    task: str | None,
+    cancelled: asyncio.CancelledError | None,
+) -> bool:
+    """Record the start of this tenure, unless somebody was faster and nothing is left to do.
 
-
-async def _open(claimed: Claimed, context: RunContext, spec: AgentSpec, task: str | None) -> bool:
-    """Record the start of this tenure, unless somebody was faster and nothing is left to do."""
+    A lease that is not going to be used is given back.
+    """
     journal, tenure, _ = claimed
-    await journal.refresh()
-    if not admit(journal.state, spec, task=task):
-        return False
-    await journal.commit(lambda now: _opening(now, context, spec, task, tenure.lease), lane="")
-    tenure.note_seen(journal.state.seq)
-    return True
+    opened = False
+    try:
+        if cancelled is not None:
+            raise cancelled  # noqa: TRY301 - it came while the lease was on its way to us
+        await journal.refresh()
+        if admit(journal.state, spec, task=task):
+            await journal.commit(
+                lambda now: _opening(now, context, spec, task, tenure.lease), lane=""
+            )
+            tenure.note_seen(journal.state.seq)
+            opened = True
+    finally:
+        if not opened:
+            await _give_back(claimed)
+    return opened
 
 
 async def _give_back(claimed: Claimed) -> None:
