@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from agentkit.testing.crash import ForkServer
-from tests.http.kit import NO_CERTIFICATES
+from tests.http.kit import NO_CERTIFICATES, load_sdks
 from tests.http.workers import WORK
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[ForkServer]:
     """Forks workers that talk HTTP."""
     with ForkServer(WORK) as server:
@@ -18,6 +18,7 @@ def server() -> Iterator[ForkServer]:
 
 @pytest.fixture(autouse=True)
 def _loopback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients are made without reading what the machine trusts."""
+    """Clients are made without reading what the machine trusts, and with their SDKs loaded."""
+    load_sdks()
     for name, value in NO_CERTIFICATES.items():
         monkeypatch.setenv(name, value)

@@ -1,23 +1,38 @@
 """What the tests over HTTP share: the two adapters, and a model whose answers follow the steps."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import importlib
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from agentkit.core.contracts.model import LLMPort
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.contracts.types import JSON
+from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services, SystemClock
+from agentkit.core.testing import FakeClock
 from agentkit.models.providers import frontiers
+from agentkit.state.checkpoints import Checkpointer
 from agentkit.testing.crash.scenario import STEPS
 from agentkit.testing.provider import Answer, CallSpec, ProviderRequest, StrictProvider
 
+T = TypeVar("T")
 Api: TypeAlias = Literal["anthropic", "openai"]
 APIS: tuple[Api, ...] = ("anthropic", "openai")
 KEY = "test-key"
+RUN = "r1"
+TASK = "Look twice, then tell."
 NO_CERTIFICATES = {"SSL_CERT_FILE": "", "SSL_CERT_DIR": str(Path(__file__).parent)}
 """For the environment: on loopback nobody shows a certificate, and reading all that a machine
 trusts takes longer than a worker's life."""
 
 THINKING: dict[str, JSON] = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+def load_sdks() -> None:
+    """Load both SDKs, and what they load at their first request: not in the time of an attempt."""
+    for name in ("anthropic", "openai", "httpcore2", "anyio._backends._asyncio"):
+        importlib.import_module(name)
 
 
 def url_of(api: Api, provider: StrictProvider) -> str:
@@ -38,6 +53,41 @@ def adapter(
         stall_seconds=stall_seconds,
         extra_body=THINKING if thinking else None,
     )
+
+
+def context(
+    llm: LLMPort,
+    store: JournalPort,
+    *,
+    clock: ClockPort | None = None,
+    retry: RetryPolicy | None = None,
+    timeout_seconds: float = 30.0,
+) -> RunContext:
+    """The run `RUN` on `store`; without a clock failed attempts are repeated at once."""
+    retry = retry or (RetryPolicy() if clock is not None else RetryPolicy(base_seconds=0.0))
+    services = Services(
+        invoker=Invoker(llm, retry=retry, timeout_seconds=timeout_seconds),
+        checkpointer=Checkpointer(port=store),
+        clock=clock or SystemClock(),
+    )
+    return RunContext(correlation_id=RUN, services=services)
+
+
+async def asleep(clock: FakeClock, work: asyncio.Task[T]) -> None:
+    """Return when the run waits for its next attempt."""
+    while clock.sleepers == 0:
+        assert not work.done(), work.result()
+        await asyncio.wait({work}, timeout=0.01)
+
+
+async def hurried(clock: FakeClock, work: Coroutine[object, object, T]) -> T:
+    """The result of `work`, whose every sleep is over at once."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        await asyncio.wait({task}, timeout=0.01)
+        if clock.sleepers:
+            clock.advance(600)
+    return task.result()
 
 
 def steps(request: ProviderRequest) -> Answer:

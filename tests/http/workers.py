@@ -1,7 +1,6 @@
 """Workers of the crash scenario whose model is a real SDK that talks HTTP to a provider."""
 
 import asyncio
-import importlib
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan, scenario
 from agentkit.testing.crash.scenario import TASK, Folder, Order, make_tools, promise
-from tests.http.kit import NO_CERTIFICATES, Api, adapter
+from tests.http.kit import NO_CERTIFICATES, Api, adapter, load_sdks
 
 WORK = "tests.http.workers:work"
 
@@ -34,11 +33,10 @@ class HttpOrder(Order, frozen=True):
 
 
 def warm_up() -> None:
-    """Load both SDKs, and what they load at their first request, before any worker is forked."""
-    scenario.warm_up()
+    """Load, before any worker is forked, whatever takes time."""
     os.environ |= NO_CERTIFICATES
-    for name in ("anthropic", "openai", "httpcore2", "anyio._backends._asyncio"):
-        importlib.import_module(name)
+    scenario.warm_up()
+    load_sdks()
 
 
 def work(argument: JSONObject) -> None:
