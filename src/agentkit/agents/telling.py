@@ -25,17 +25,20 @@ class CurrentTurn:
         self._registry = registry
         self._number = 0
         self._checked: list[Checked] = []
+        self._policies: list[CallPolicy] = []
 
     def look_up(self, answer: e.ModelAnswered) -> list[Checked]:
         """The calls of `answer`; user code (argument types) is asked once per answer."""
         if self._number != answer.turn:
             self._checked = [self._registry.check(record) for record in answer.calls]
+            self._policies = [checked.policy for checked in self._checked]
             self._number = answer.turn
         return self._checked
 
     def policies(self, answer: e.ModelAnswered) -> list[CallPolicy]:
         """What decisions about the calls of `answer` are made from."""
-        return [checked.policy for checked in self.look_up(answer)]
+        self.look_up(answer)
+        return self._policies
 
     def call(self, index: int) -> ToolCall:
         """A call as it is shown."""

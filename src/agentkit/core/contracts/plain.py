@@ -65,10 +65,13 @@ def plain(value: object) -> JSON:
 
 def sorted_text(value: JSON) -> str:
     """The JSON text of plain data with sorted names, the same in every release."""
-    # Not msgspec: digests outlive releases, and how it writes 1e16 is not promised.
-    return json.dumps(
-        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
+    return _SORTED.encode(value)
+
+
+# Not msgspec: digests outlive releases, and how it writes 1e16 is not promised.
+_SORTED = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
 
 
 def type_name(value: object) -> str:

@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NoReturn, cast
 
@@ -149,8 +150,13 @@ def digest(name: str, arguments: object) -> str:
 
     Equal for equal arguments in any spelling, in every process and release.
     """
-    text = f"{canonical([name])}{canonical(arguments)}"
+    text = f"{_canonical_name(name)}{canonical(arguments)}"
     return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _canonical_name(name: str) -> str:
+    return canonical([name])
 
 
 def parse_arguments(text: str) -> JSONObject | None:
