@@ -70,4 +70,4 @@ def test_a_run_survives_a_second_kill_at_every_border_after_every_first(
     sys.stdout.write(campaign.summary())
 
     assert set() == campaign.unhit
-    assert campaign.kills > 1_000
+    assert campaign.kills > 600
