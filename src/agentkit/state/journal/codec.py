@@ -15,7 +15,7 @@ from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import EntryTooLarge, JournalDamaged, JournalTooNew
 from agentkit.core.contracts.ports import Row
 
-__all__ = ["CHECK_BYTES", "MAX_ENTRY_BYTES", "checksum", "decode_rows", "encode_entry"]
+__all__ = ["CHECK_BYTES", "MAX_ENTRY_BYTES", "checksum", "damaged", "decode_rows", "encode_entry"]
 
 MAX_ENTRY_BYTES = 16 * 1024 * 1024
 """Largest entry, in stored bytes."""
@@ -61,10 +61,10 @@ def decode_rows(
     for row in rows:
         after += 1
         if row.seq != after:
-            raise _damaged(run_id, after, f"entry {after} is missing")
+            raise damaged(run_id, after, f"entry {after} is missing")
         before = checksum(before, row.body)
         if row.check != before:
-            raise _damaged(run_id, after, "its checksum does not fit")
+            raise damaged(run_id, after, "its checksum does not fit")
         yield _decode_intact(row, run_id), before
 
 
@@ -78,11 +78,12 @@ def _decode_intact(row: Row, run_id: str) -> Entry:
         )
         raise JournalTooNew(message) from exc
     if entry.seq != row.seq:
-        raise _damaged(run_id, row.seq, f"it says that it is entry {entry.seq}")
+        raise damaged(run_id, row.seq, f"it says that it is entry {entry.seq}")
     return entry
 
 
-def _damaged(run_id: str, seq: int, why: str) -> JournalDamaged:
+def damaged(run_id: str, seq: int, why: str) -> JournalDamaged:
+    """The error for a journal whose first bad entry is `seq`."""
     message = (
         f"run {run_id!r}: entry {seq} of its journal is damaged: {why}. Nothing falls back to an "
         f"older state, since later effects would be done again; entries before {seq} are readable."

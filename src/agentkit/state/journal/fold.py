@@ -109,8 +109,12 @@ class RunState:
     def summary(self) -> Summary:
         """The head's columns for this state."""
         status = self.status
-        detail = self.head_detail or _encode(self.detail(status))
-        self.head_detail = detail if status == "running" else None
+        if status != "running":
+            detail = _encode(self.detail(status))
+        elif self.head_detail is None:
+            detail = self.head_detail = _encode(self.detail(status))
+        else:
+            detail = self.head_detail
         return Summary(
             status=status,
             agent=self.started.agent if self.started is not None else "",
@@ -269,13 +273,11 @@ def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
 
 def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
     state.parked = body
-    state.head_detail = None
 
 
 def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
     state.parked = None
     state.recoveries = 0
-    state.head_detail = None
     for lane in state.lanes.values():
         lane.failures.clear()
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from agentkit.core.contracts.entries import Body, Entry
 from agentkit.core.contracts.errors import HeadMoved, LeaseLost, RunNotFound, StoreUnreachable
 from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Row
-from agentkit.state.journal.codec import decode_rows, encode_entry
+from agentkit.state.journal.codec import damaged, decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
 
 __all__ = [
@@ -41,11 +41,18 @@ async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> Ru
     an unknown run.
 
     Raises:
-        JournalDamaged, JournalTooNew: see `codec.decode_rows`.
+        JournalDamaged: see `codec.decode_rows`; also where the head, which moves with every append,
+            counts more entries than there are.
+        JournalTooNew: see `codec.decode_rows`.
     """
+    head = await port.head(run_id) if upto is None else None
     state = RunState(run_id)
     await _catch_up(port, state, upto)
-    return state
+    if head is None or state.seq >= head.seq:
+        return state
+    if await port.head(run_id) == head:
+        raise damaged(run_id, state.seq + 1, f"entry {state.seq + 1} is missing")
+    return await load(port, run_id)  # the run was deleted while it was read
 
 
 async def load_known(port: JournalPort, run_id: str) -> RunState:

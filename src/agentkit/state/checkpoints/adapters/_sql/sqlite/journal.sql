@@ -77,9 +77,9 @@ UPDATE agentkit_run SET owner = '' WHERE number = :number;
 INSERT INTO agentkit_entry VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: entries
--- The entries of a run behind a position, in order; the run is found within its scope.
+-- A run's entries behind a position, in order; what a hand edit made text comes out as its bytes.
 WITH it AS (SELECT number << 32 AS base FROM agentkit_run WHERE scope = :scope AND run = :run)
-SELECT place - base, body, chained
+SELECT place - base, CAST(body AS BLOB), CAST(chained AS BLOB)
 FROM it CROSS JOIN agentkit_entry
 WHERE place > base + :after AND place <= base + 4294967295
 ORDER BY place
