@@ -51,12 +51,24 @@ async def send(item: str) -> str:
     return f"sent {item}"
 
 
-async def think(messages):
-    turn = sum(message.role == "assistant" for message in messages)
-    tell(f"asked-{turn}")
-    while pathlib.Path("hold-model").exists():
-        await asyncio.sleep(0.02)
-    if turn == 0:
+class Slow:
+    """A model that waits while it is held."""
+
+    origin = "fake"
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def attempt(self, request):
+        tell("asked")
+        while pathlib.Path("hold-model").exists():
+            await asyncio.sleep(0.02)
+        async for item in self.inner.attempt(request):
+            yield item
+
+
+def think(messages):
+    if not any(message.role == "assistant" for message in messages):
         return Turn("I look.", tool_calls=(ToolCall("c1", "look", {"item": "a"}),))
     return Turn("It is " + messages[-1].content)
 
@@ -67,7 +79,7 @@ def shout(messages):
     return Turn("Done: " + messages[-1].content)
 
 
-looker = Agent("looker", FakeLLM(think), "Look.", cognition=ReActCognition([look]))
+looker = Agent("looker", Slow(FakeLLM(think)), "Look.", cognition=ReActCognition([look]))
 sender = Agent("sender", FakeLLM(shout), "Send.", cognition=ReActCognition([send]))
 talker = Agent("talker", FakeLLM("hello"), "Talk.")
 nobody = 7

@@ -11,6 +11,7 @@ from typing import NoReturn
 import msgspec
 
 from agentkit.agents import Agent, AgentEvent, AgentResult
+from agentkit.agents.decisions import NEED_VALUE
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
 from agentkit.cli.output import as_dict, emit_json, one_line, say, shorten
 from agentkit.cli.reference import load_agent, load_recorded
@@ -18,7 +19,7 @@ from agentkit.cli.session import leave_with, missing_file, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
-from agentkit.core.contracts.types import Decision, Question, Scope
+from agentkit.core.contracts.types import JSON, Decision, Question, Scope
 from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.journal.journal import load_known
@@ -63,31 +64,37 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
     run_command(store_url, work, as_json=as_json, creates=order.task is not None, run_id=run_id)
 
 
-def parse_answers(answers: Sequence[str]) -> dict[str, Decision | str]:
+def parse_answers(answers: Sequence[str]) -> dict[str, Decision]:
     """`q7=skip`, `q7=done:{"id": 1}`, `q7=failed:no such order` as decisions.
 
     What follows `done:` or `failed:` is JSON where it parses as JSON, else a text.
 
     Raises:
-        InvalidDecision: an answer has no `=`, or a question is answered twice.
+        InvalidDecision: an answer has no `=` or lacks its value, or a question is answered twice.
     """
-    decisions: dict[str, Decision | str] = {}
+    decisions: dict[str, Decision] = {}
     for text in answers:
         question, equals, answer = text.partition("=")
         if not equals or not question or not answer or question in decisions:
             message = f"--answer {text!r} must look like q7=skip, each question once"
             raise InvalidDecision(message)
         word, colon, value = answer.partition(":")
-        if not colon:
-            decisions[question] = answer
-            continue
-        try:
-            decided = json.loads(value)
-        except ValueError:
-            decided = value
         word = word.strip().lower().replace("-", "_")
-        decisions[question] = Decision(word, value=decided, actor="command line")
+        if word in NEED_VALUE and not value:
+            what = "what the tool returned" if word == "done" else "why"
+            raise InvalidDecision(f"--answer {text!r} must say {what}: {question}={word}:…")
+        decisions[question] = Decision(
+            word, value=_value(value) if colon else None, actor="command line"
+        )
     return decisions
+
+
+def _value(text: str) -> JSON:
+    try:
+        value: JSON = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
 
 
 async def _recorded(store: JournalPort, run_id: str) -> Agent:
@@ -114,7 +121,7 @@ async def _follow(
     agent: Agent,
     order: Order,
     context: RunContext,
-    decisions: dict[str, Decision | str],
+    decisions: dict[str, Decision],
     *,
     quiet: bool,
 ) -> AgentResult:

@@ -44,6 +44,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.InvalidSpec, USAGE),
     (errors.InvalidStoreUrl, USAGE),
     (errors.InvalidDecision, USAGE),
+    (errors.ResultNotStorable, USAGE),
     (errors.MissingExtra, USAGE),
     (errors.MissingKey, USAGE),
 )

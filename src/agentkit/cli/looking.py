@@ -17,7 +17,7 @@ from agentkit.core.contracts.ports import JournalPort, Row, RunSummary
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.runtime import SystemClock
-from agentkit.state.journal.codec import decode_rows
+from agentkit.state.journal.codec import damaged, decode_rows
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import Detail, RunState
 from agentkit.state.journal.journal import load_known
@@ -119,6 +119,8 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
             entries.append(entry)
         if not entries:
             await load_known(port, run_id)
+        if head is not None and state.seq < head.seq:
+            raise damaged(run_id, state.seq + 1, f"entry {state.seq + 1} is missing")
     except (JournalDamaged, JournalTooNew) as error:
         damage = error
     live = head is not None and _lives(head.owner, held=head.held)
