@@ -132,12 +132,14 @@ _journals = st.lists(_any_body, max_size=14).map(_started)
 
 
 @given(_journals)
+@settings(deadline=None)
 def test_the_fold_is_deterministic(bodies: list[e.Body]) -> None:
     """The same entries give the same state, in every process, however odd they are."""
     assert _seen(_fold(bodies)) == _seen(_fold(bodies))
 
 
 @given(_journals, st.data())
+@settings(deadline=None)
 def test_folding_a_prefix_and_then_the_rest_is_folding_all(
     bodies: list[e.Body], data: st.DataObject
 ) -> None:
@@ -150,6 +152,7 @@ def test_folding_a_prefix_and_then_the_rest_is_folding_all(
 
 
 @given(_journals)
+@settings(deadline=None)
 def test_looking_at_a_state_does_not_change_it(bodies: list[e.Body]) -> None:
     """Summary, questions, lanes and decisions are read only."""
     state = _fold(bodies)
@@ -164,7 +167,7 @@ def test_looking_at_a_state_does_not_change_it(bodies: list[e.Body]) -> None:
 
 
 @given(_journals)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_what_would_be_sent_is_valid_whatever_the_journal_holds(bodies: list[e.Body]) -> None:
     """F002: when the decision is to ask, every call has its one result in its place."""
     state = _fold(bodies)
@@ -176,7 +179,7 @@ def test_what_would_be_sent_is_valid_whatever_the_journal_holds(bodies: list[e.B
 
 
 @given(_journals)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_a_decision_never_acts_on_what_waits_or_has_ended(bodies: list[e.Body]) -> None:
     """No intent and no question for a settled call; none for one that waits; nothing after an end.
 
@@ -210,6 +213,7 @@ _ids = st.text(
 
 
 @given(_ids, _ids)
+@settings(deadline=None)
 def test_f117_a_slot_name_says_exactly_one_run_and_one_agent(run: str, agent: str) -> None:
     """Whatever ids are made of, their slot reads back as just them; so no two slots are one."""
     assert Slot(run, agent_lane(agent)) == parse(agent_slot(run, agent))
