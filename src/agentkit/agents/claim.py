@@ -104,7 +104,7 @@ async def _open(
     opened = False
     try:
         if cancelled is not None:
-            raise cancelled  # noqa: TRY301 - it came while the lease was on its way to us
+            raise cancelled  # it came while the lease was on its way to us
         await journal.refresh()
         if admit(journal.state, spec, task=task):
             await journal.commit(
