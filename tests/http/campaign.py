@@ -17,6 +17,7 @@ from agentkit.testing.crash import Campaign, Death, Ordeal
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Violation
 from agentkit.testing.provider import Call, Fault, StrictProvider
+from agentkit.testing.provider.script import ScriptSource
 from tests.http.kit import Api, steps, url_of
 from tests.http.workers import HttpOrder
 
@@ -30,14 +31,26 @@ class HttpCampaign(Campaign):
     Args:
         api: which SDK.
         stream: whether answers come as streams.
+        script: what the model says; by default what the scenario's steps want.
+        output: how a run has to end where the script is another one.
+        prompt, odd: see `HttpOrder`; for the workers to come.
     """
 
     api: Api = "anthropic"
     stream: bool = True
+    script: ScriptSource = steps
+    output: str = ""
+    prompt: str = "Work."
+    odd: bool = False
     requests: int = 0
     bought: int = 0
     lost: int = 0
     refusals: list[Call] = field(default_factory=list)
+
+    @property
+    def expected(self) -> str:
+        """What an undisturbed run answers."""
+        return self.output or super().expected
 
     def ordeal(self, begun: Ordeal | None = None) -> "HttpOrdeal":
         """A run that has not begun, or a copy of one, and a provider of its own."""
@@ -72,7 +85,7 @@ class HttpOrdeal(Ordeal):
     def __init__(self, campaign: HttpCampaign, folder: Folder) -> None:
         super().__init__(campaign, folder)
         self.campaign = campaign
-        self.provider = StrictProvider(steps)
+        self.provider = StrictProvider(campaign.script)
         self.earlier: list[Call] = []
 
     def __enter__(self) -> Self:
@@ -91,8 +104,15 @@ class HttpOrdeal(Ordeal):
     def order(self, death: Death = None, *, how: int = 9) -> HttpOrder:
         """As of the scenario, and where the provider is."""
         told = msgspec.structs.asdict(super().order(death, how=how))
-        url = url_of(self.campaign.api, self.provider)
-        return HttpOrder(**told, api=self.campaign.api, url=url, stream=self.campaign.stream)
+        campaign = self.campaign
+        return HttpOrder(
+            **told,
+            api=campaign.api,
+            url=url_of(campaign.api, self.provider),
+            stream=campaign.stream,
+            prompt=campaign.prompt,
+            odd=campaign.odd,
+        )
 
     @property
     def calls(self) -> list[Call]:

@@ -14,7 +14,7 @@ from agentkit.core.testing import FakeClock
 from agentkit.models.providers import frontiers
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.testing.crash.scenario import STEPS
-from agentkit.testing.provider import Answer, CallSpec, ProviderRequest, StrictProvider
+from agentkit.testing.provider import Answer, Call, CallSpec, ProviderRequest, StrictProvider
 
 T = TypeVar("T")
 Api: TypeAlias = Literal["anthropic", "openai"]
@@ -108,6 +108,13 @@ def steps(request: ProviderRequest) -> Answer:
         return Answer(text=text, thinking=thought, redacted_thinking=hidden, tool_calls=calls)
     text = "all done: " + ", ".join(result for _, result in results_in(request.messages))
     return Answer(text=text, thinking=thought, redacted_thinking=hidden)
+
+
+def messages_of(call: Call) -> list[dict[str, object]]:
+    """The messages of a request."""
+    messages = (call.request or {}).get("messages")
+    assert isinstance(messages, list)
+    return messages
 
 
 def results_in(messages: Sequence[dict[str, object]]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from agentkit.state.checkpoints import Checkpointer
 from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan, scenario
 from agentkit.testing.crash.scenario import TASK, Folder, Order, make_tools, promise
 from tests.http.kit import NO_CERTIFICATES, Api, adapter, load_sdks
+from tests.http.odd_tools import odd_tools
 
 WORK = "tests.http.workers:work"
 
@@ -25,11 +26,15 @@ class HttpOrder(Order, frozen=True):
         api: which SDK.
         url: where the provider listens.
         stream: whether answers come as streams.
+        prompt: the agent's system prompt, as this worker has it.
+        odd: whether the agent has the odd tools too.
     """
 
     api: Api = "anthropic"
     url: str = ""
     stream: bool = True
+    prompt: str = "Work."
+    odd: bool = False
 
 
 def warm_up() -> None:
@@ -58,9 +63,10 @@ async def drive(order: HttpOrder) -> None:
         checkpointer=Checkpointer(port=store),
     )
     context = RunContext(correlation_id=order.run, services=services)
-    agent = Agent(
-        "worker", prompt="Work.", cognition=ReActCognition(make_tools(plan, folder.effects))
-    )
+    tools = make_tools(plan, folder.effects)
+    if order.odd:
+        tools += odd_tools(plan, folder.effects)
+    agent = Agent("worker", prompt=order.prompt, cognition=ReActCognition(tools))
     if order.stream:
         stream = (
             agent.resume_stream(order.run, order.decisions, context)
