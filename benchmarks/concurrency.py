@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks import floor
 from benchmarks.report import budget, table
-from benchmarks.workload import groups_of, rows_of, run, sqlite_store
+from benchmarks.workload import Model, groups_of, rows_of, run, sqlite_store
 
 CONCURRENT_BUDGET = 1.0
 BUDGET_RUNS = 10
@@ -41,15 +41,15 @@ def _throughput(stamps: Sequence[Sequence[float]], cpu_seconds: float) -> Throug
 
 async def _ours(path: Path, runs: int, iterations: int) -> tuple[Throughput, list[list[bytes]]]:
     store = sqlite_store(path.parent, path.stem)
-    await run(store, 2, run_id="first")  # opens the file
+    await run(store, Model(2), run_id="first")  # opens the file
     began = time.process_time()
     models = await asyncio.gather(
-        *(run(store, iterations, run_id=f"run-{number}") for number in range(runs))
+        *(run(store, Model(iterations), run_id=f"run-{number}") for number in range(runs))
     )
     cpu = time.process_time() - began
     groups = groups_of(await rows_of(store, "run-0"))
     await store.aclose()
-    stamps = [[moment.wall for moment in model.moments] for model in models]
+    stamps = [[moment.wall for moment in model.asked] for model in models]
     return _throughput(stamps, cpu), groups
 
 

@@ -27,82 +27,115 @@ FLAT_BUDGET = 1.1
 
 
 def cost_of(model: Model, start: int = 0, end: int = -1) -> Cost:
-    """The cost of all iterations between two questions to the model."""
-    first, last = model.moments[start], model.moments[end]
+    """The cost of the iterations between two questions to the model; nothing paused in between."""
+    first, last = model.left[start], model.asked[end]
     return Cost((last.wall - first.wall) * 1e6, (last.process - first.process) * 1e6)
 
 
-async def _one_round(folder: Path, name: str, iterations: int) -> tuple[Cost, Cost, Cost, int]:
-    """Ours, the floor and bare commits, one after the other on the same bytes."""
-    store = sqlite_store(folder, f"{name}-ours")
-    ours = cost_of(await run(store, iterations))
-    groups = groups_of(await rows_of(store))
-    await store.aclose()
-    wanted = [body for group in groups for body in group]
-    assert len(groups) == 2 * iterations
+class Beside:
+    """Measures the floor and bare commits on what a run on SQLite has just stored, block by block.
 
-    path = folder / f"{name}-floor.db"
-    writer = floor.ThreadFloor(path)
-    with Stopwatch() as on_floor:
-        for group in groups:
-            await writer.submit(group)
-    writer.close()
+    Args:
+        folder, name: where the three files go.
+        iterations: of the run.
+        block: iterations of a block.
+    """
 
-    bare_path = folder / f"{name}-bare.db"
-    db = floor.open_table(bare_path)
-    with Stopwatch() as on_disk:
-        floor.bare(db, groups)
-    db.close()
+    def __init__(self, folder: Path, name: str, *, iterations: int, block: int) -> None:
+        self._paths = [folder / f"{name}-{kind}.db" for kind in ("ours", "floor", "bare")]
+        self._store = sqlite_store(folder, f"{name}-ours")
+        self._writer = floor.ThreadFloor(self._paths[1])
+        self._db = floor.open_table(self._paths[2])
+        self._model = Model(iterations, self._pause, every=block)
+        self._block = block
+        self._seen = 0
+        self._groups: list[list[bytes]] = []
+        self.ours: list[Cost] = []
+        self.floors: list[Cost] = []
+        self.bares: list[Cost] = []
 
-    ours_stored = _stored(folder / f"{name}-ours.db")
-    for stored in (ours_stored, floor.bodies_in(path), floor.bodies_in(bare_path)):
-        assert fingerprint(wanted) == fingerprint(stored), "the floor wrote other bytes"
-    size = (folder / f"{name}-ours.db").stat().st_size
-    costs = [cost.per(iterations) for cost in (ours, on_floor.cost, on_disk.cost)]
-    return costs[0], costs[1], costs[2], size
+    async def measure(self) -> int:
+        """Run it; the size of our file in bytes.
+
+        Raises:
+            AssertionError: the three files do not hold the same bytes.
+        """
+        await run(self._store, self._model)
+        await self._store.aclose()
+        self._writer.close()
+        self._db.close()
+        stored = _stored(self._paths[0])[: sum(map(len, self._groups))]
+        for others in map(floor.bodies_in, self._paths[1:]):
+            assert fingerprint(stored) == fingerprint(others), "the floor wrote other bytes"
+        return self._paths[0].stat().st_size
+
+    async def _pause(self) -> None:
+        now = len(self._model.asked) - 1
+        ours = cost_of(self._model, now - self._block, now)
+        rows = await self._store.read("run", after=self._seen)
+        self._seen += len(rows)
+        groups = groups_of(rows)
+        self._groups += groups
+        assert len(groups) == 2 * self._block
+        with Stopwatch() as on_floor:
+            for group in groups:
+                await self._writer.submit(group)
+        with Stopwatch() as on_disk:
+            floor.bare(self._db, groups)
+        self.ours.append(ours.per(self._block))
+        self.floors.append(on_floor.cost.per(self._block))
+        self.bares.append(on_disk.cost.per(self._block))
 
 
 def _stored(path: Path) -> list[bytes]:
-    """The bodies that the store's own file holds, those of the iterations alone."""
+    """The bodies that the store's own file holds, from the first iteration on."""
     db = apsw.Connection(str(path))
     bodies = [body for (body,) in db.execute("SELECT body FROM agentkit_entry ORDER BY place")]
-    return bodies[2:-2]  # before them the start and the lease, behind them the answer and the end
+    return bodies[2:]  # the start and the lease stand before them
 
 
 def beside_the_floor(folder: Path, sizes: list[int], pairs: int) -> str:
     """Cost of an iteration at each size, on memory and on SQLite beside the floor."""
-    rows = []
-    for size in sizes:
-        rounds = max(3, min(pairs, pairs * 500 // size))
-        ours, floors, bares, memory, files = [], [], [], [], []
-        for number in range(rounds):
-            memory.append(cost_of(asyncio.run(run(memory_store(), size))).per(size))
-            found = asyncio.run(_one_round(folder, f"{size}-{number}", size))
-            ours.append(found[0])
-            floors.append(found[1])
-            bares.append(found[2])
-            files.append(found[3])
-        ratio = ratios(ours, floors)
-        rows.append(
-            (
-                f"{size:,}",
-                str(rounds),
-                shown(median(memory)),
-                shown(median(ours)),
-                shown(median(floors)),
-                shown(median(bares)),
-                times(ratio),
-                times(ratios(ours, bares)),
-                f"{statistics.median(files) / size:,.0f}",
-                budget(ratio.wall, FLOOR_BUDGET),
-            )
-        )
     columns = (
         "iterations", "pairs", "memory", "SQLite", "floor", "bare", "SQLite : floor",
         "SQLite : bare", "file bytes", "wall budget",
     )  # fmt: skip
     title = "One iteration, in microseconds (wall / CPU)"
-    return table(title, columns, rows)
+    return table(title, columns, [_row(folder, size, pairs) for size in sizes])
+
+
+def _row(folder: Path, size: int, pairs: int) -> tuple[str, ...]:
+    block = min(10, size)
+    memory: list[Cost] = []
+    ours: list[Cost] = []
+    floors: list[Cost] = []
+    bares: list[Cost] = []
+    files = []
+    for number in range(max(2, pairs * block // size)):
+        memory.append(cost_of(asyncio.run(run(memory_store(), Model(size)))).per(size))
+
+        async def measured(name: str) -> tuple[Beside, int]:
+            beside = Beside(folder, name, iterations=size, block=block)
+            return beside, await beside.measure()
+
+        beside, file_bytes = asyncio.run(measured(f"{size}-{number}"))
+        ours += beside.ours
+        floors += beside.floors
+        bares += beside.bares
+        files.append(file_bytes / size)
+    ratio = ratios(ours, floors)
+    return (
+        f"{size:,}",
+        f"{len(ours):,}",
+        shown(median(memory)),
+        shown(median(ours)),
+        shown(median(floors)),
+        shown(median(bares)),
+        times(ratio),
+        times(ratios(ours, bares)),
+        f"{statistics.median(files):,.0f}",
+        budget(ratio.wall, FLOOR_BUDGET),
+    )
 
 
 def stored_bytes(folder: Path, few: int, many: int) -> str:
@@ -110,7 +143,7 @@ def stored_bytes(folder: Path, few: int, many: int) -> str:
 
     async def size_of(iterations: int) -> tuple[int, int]:
         store = sqlite_store(folder, f"bytes-{iterations}")
-        await run(store, iterations)
+        await run(store, Model(iterations))
         rows = await rows_of(store)
         await store.aclose()
         path = folder / f"bytes-{iterations}.db"
@@ -131,7 +164,7 @@ def flatness(steps: int, window: int, pairs: int) -> str:
     """
     early, late, requests = [], [], []
     for _ in range(pairs):
-        model = asyncio.run(run(memory_store(), steps))
+        model = asyncio.run(run(memory_store(), Model(steps)))
         early.append(cost_of(model, 1, 1 + window).per(window))
         late.append(cost_of(model, steps - window, steps).per(window))
         requests.append(model.last_request)

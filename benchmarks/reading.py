@@ -9,7 +9,7 @@ from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.journal import PAGE_ROWS, load
 from benchmarks.report import Cost, Stopwatch, budget, median, ratios, table, times
-from benchmarks.workload import run, sqlite_store
+from benchmarks.workload import Model, run, sqlite_store
 
 READ_BUDGET = 2.0
 
@@ -27,7 +27,7 @@ async def _decoded(store: JournalPort) -> int:
 
 
 async def _measured(store: JournalPort, iterations: int, pairs: int) -> tuple[str, ...]:
-    await run(store, iterations)
+    await run(store, Model(iterations))
     folded: list[Cost] = []
     decoded: list[Cost] = []
     for _ in range(pairs):

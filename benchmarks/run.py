@@ -23,10 +23,10 @@ def sections(folder: Path, *, sizes: list[int], runs: list[int], total: int, pai
     return {
         "iterations": lambda: iterations.beside_the_floor(folder, sizes, pairs),
         "bytes": lambda: iterations.stored_bytes(folder, few, max(2 * few, min(longest, 1_000))),
-        "flat": lambda: iterations.flatness(longest, min(100, longest // 3), min(pairs, 5)),
-        "reading": lambda: reading.reading(folder, [longest], pairs),
-        "concurrency": lambda: concurrency.concurrency(folder, runs, total, min(pairs, 5)),
-        "imports": lambda: imports.imports(pairs),
+        "flat": lambda: iterations.flatness(longest, min(100, longest // 3), max(2, pairs // 20)),
+        "reading": lambda: reading.reading(folder, [longest], max(2, pairs // 10)),
+        "concurrency": lambda: concurrency.concurrency(folder, runs, total, max(2, pairs // 10)),
+        "imports": lambda: imports.imports(max(2, pairs // 5)),
     }
 
 
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
             sizes=given.sizes or ([10, 100, 1_000] if quick else [10, 100, 1_000, 10_000]),
             runs=given.runs or [1, 10, 100, 1_000],
             total=given.total or (1_000 if quick else 5_000),
-            pairs=given.pairs or (5 if quick else 15),
+            pairs=given.pairs or (20 if quick else 100),
         )
         unknown = set(given.section) - set(known)
         if unknown:
