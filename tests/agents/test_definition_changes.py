@@ -26,6 +26,12 @@ async def look_closer(what: str = "", *, closely: bool = True) -> str:
     return "seen closely"
 
 
+@tool(side_effecting=True)
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
 @tool(side_effecting=False)
 async def listen() -> str:
     """Listen."""
@@ -114,6 +120,42 @@ async def test_a_tool_that_vanished_is_an_error_for_the_model() -> None:
 
     last = (await bodies_of(store, e.ToolFinished))[-1]
     assert ("error", "There is no tool 'look'. Available: none.") == (last.outcome, last.content)
+
+
+async def test_a_tool_that_vanished_before_its_call_was_made_is_an_error_for_the_model() -> None:
+    """An intent that an orderly stop left undispatched is answered when its tool is gone."""
+    store, llm = InMemoryCheckpointStore(), then(calls(call("pay")))
+    stream = agent_of(pay).stream(TASK, context(llm, store))
+    async for event in stream:
+        if event.type == "tool_call":
+            break
+    await stream.aclose()
+
+    with pytest.warns(DefinitionChangedWarning):
+        result = await agent_of(look).run(TASK, context(llm, store))
+
+    outcomes = [one.outcome for one in await bodies_of(store, e.ToolFinished)]
+    assert ("done", ["not_started", "error"]) == (result.output, outcomes)
+
+
+async def test_f124_an_in_doubt_call_whose_tool_vanished_waits_until_it_is_back() -> None:
+    """Told to run a call whose tool is missing, the run says so and waits on."""
+    llm = then(calls(call("pay")))
+    store = await died_after(e.ToolStarted, agent_of(pay), llm)
+    question = (await agent_of(pay).resume("r", {}, context(llm, store))).suspended
+    assert question is not None
+
+    with pytest.warns(DefinitionChangedWarning):
+        waiting = await agent_of(look).resume(
+            "r", {question.questions[0].id: "run_again"}, context(llm, store)
+        )
+
+    assert waiting.suspended is not None
+    [again] = waiting.suspended.questions
+    assert "cannot be run again now: There is no tool 'pay'" in again.prompt
+    result = await agent_of(pay).resume("r", {again.id: "run_again"}, context(llm, store))
+    assert "done" == result.output
+    assert ["paid"] == [one.content for one in await bodies_of(store, e.ToolFinished)]
 
 
 async def test_a_new_run_uses_the_new_definition() -> None:

@@ -279,12 +279,14 @@ class Drive:
         looked_up = self._turn.look_up(turn.answer)
         for index in indexes:
             checked = looked_up[index]
-            if checked.tool is not None:
-                self._tenure.busy(checked.tool.timeout + SLACK_SECONDS)
-                self._tenure.check()
-                call = turn.calls[index]
-                self._dispatched.add((index, call.attempt))
-                self._runner.start(turn.answer.turn, call, checked)
+            if checked.tool is None:
+                message = f"run {self.state.run_id!r}: call {index} has an intent but no tool"
+                raise AssertionError(message)
+            self._tenure.busy(checked.tool.timeout + SLACK_SECONDS)
+            self._tenure.check()
+            call = turn.calls[index]
+            self._dispatched.add((index, call.attempt))
+            self._runner.start(turn.answer.turn, call, checked)
 
     def _take(self, items: Sequence[Item]) -> None:
         """Keep the outcomes among `items` until they are recorded; raise what must stop us."""

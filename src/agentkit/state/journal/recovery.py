@@ -45,6 +45,7 @@ IN_DOUBT = (
     "or it could not tell, so it may or may not have taken effect. Look at the outside system, "
     "then answer: done (with what it returned), failed, run_again or skip."
 )
+CANNOT_RUN = "It cannot be run again now: "
 SKIPPED = "A person decided not to run this call again. Whether it took effect is not known."
 
 
@@ -134,11 +135,9 @@ class _Planner(NamedTuple):
         if outcome is not None and outcome.outcome not in OPEN_OUTCOMES:
             return None
         if call.question is not None:
-            return _WAITS if call.decision is None else self._apply(call, call.decision)
-        if outcome is not None and outcome.outcome == "retrying":
-            return self._start(call, policy, attempt=call.attempt + 1)
-        if outcome is not None and outcome.outcome == "not_started":
-            return self._start(call, policy, attempt=max(call.attempt, 1))
+            return _WAITS if call.decision is None else self._apply(call, call.decision, policy)
+        if outcome is not None and outcome.outcome in {"retrying", "not_started"}:
+            return self._go_on(call, policy, outcome)
         if call.started is None:
             return self._refusal(call, policy) or self._start(call, policy, attempt=1)
         if outcome is None and call.started_epoch == self.epoch:
@@ -156,6 +155,15 @@ class _Planner(NamedTuple):
             return self._finish(call, "duplicate", DUPLICATE)
         return None
 
+    def _go_on(self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished) -> _Move:
+        """The next attempt of a call that is still to be made, unless its tool has gone."""
+        again = outcome.outcome == "retrying"
+        if not policy.problem:
+            return self._start(call, policy, attempt=call.attempt + again)
+        if again or call.attempt > 1:  # an earlier attempt may have taken effect
+            return self._question(call, policy)
+        return self._finish(call, "error", policy.problem)
+
     def _recover(self, call: CallState, policy: CallPolicy) -> _Move:
         """The in-doubt table."""
         spent = call.attempt >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
@@ -164,7 +172,12 @@ class _Planner(NamedTuple):
             return self._start(call, policy, attempt=call.attempt + 1)
         if automatic and not policy.side_effecting:
             return self._finish(call, "error", ATTEMPTS_SPENT.format(attempts=call.attempt))
+        return self._question(call, policy)
+
+    def _question(self, call: CallState, policy: CallPolicy) -> e.QuestionAsked:
+        """Ask a human; where the call cannot be run now, say why."""
         record = call.record
+        text = IN_DOUBT.format(tool=record.name, attempt=call.attempt)
         return e.QuestionAsked(
             turn=self.turn.answer.turn,
             index=call.index,
@@ -173,12 +186,14 @@ class _Planner(NamedTuple):
             arguments=canonical(record.arguments),
             digest=digest(record.name, record.arguments),
             answers=IN_DOUBT_ANSWERS,
-            prompt=IN_DOUBT.format(tool=record.name, attempt=call.attempt),
+            prompt=f"{text} {CANNOT_RUN}{policy.problem}" if policy.problem else text,
         )
 
-    def _apply(self, call: CallState, decision: e.Decided) -> _Move:
+    def _apply(self, call: CallState, decision: e.Decided, policy: CallPolicy) -> _Move:
         """What a human's decision about an in-doubt call means."""
         by = decision.actor or "human"
+        if decision.answer == "run_again" and policy.problem:
+            return self._question(call, policy)
         if decision.answer == "run_again":
             return self._start(call, CallPolicy(), attempt=call.attempt + 1)
         if decision.answer == "skip":
