@@ -151,13 +151,15 @@ def test_every_help_has_an_example_and_the_exit_codes() -> None:
     assert {"run", "resume", "runs", "show", "status", "doctor", "demo"} == set(parts)
     for name, shown in [*parts.items(), ("", whole)]:
         assert 0 == shown.exit_code
-        assert f"agentkit {name}" in shown.output.partition("Example:")[2], name
+        examples = shown.output.partition("  Example:\n")[2]
+        assert examples.startswith(f"    agentkit {name}"), shown.output
+        assert "\\b" not in shown.output
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
 def test_the_examples_of_help_are_accepted(name: str) -> None:
     """Each example line parses: its command, arguments and options exist."""
-    text = cli.commands[name].help or ""
+    text = cli.commands[name].epilog or ""
     lines = [
         line.strip()
         for line in text.partition("Example:")[2].splitlines()

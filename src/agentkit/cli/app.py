@@ -20,10 +20,11 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON doc
 _WAIT = click.option(
     "--wait",
     "wait_seconds",
+    metavar="SECONDS",
     type=click.FloatRange(min=0),
     default=15.0,
     show_default=True,
-    help="Seconds to wait for another worker that holds the run.",
+    help="How long to wait for another worker that holds the run.",
 )
 
 
@@ -32,24 +33,27 @@ def main() -> None:
     cli.main(prog_name="agentkit")
 
 
+def _example(*lines: str) -> str:
+    """The end of a help text; its first character keeps click from filling the lines."""
+    return "\n  ".join(["\b\nExample:", *lines])
+
+
 @click.group(
-    epilog=f"\b\n{EXIT_CODES}",
+    epilog=_example(
+        'agentkit run shop:agent "Order 20 bulbs" --run-id t1',
+        "agentkit resume t1",
+        "agentkit show t1",
+    )
+    + f"\n\n\b\n{EXIT_CODES}",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="arc-agentkit", prog_name="agentkit")
 def cli() -> None:
-    r"""Agents whose runs outlive their process.
-
-    \b
-    Example:
-      agentkit run examples.briefer:agent "Brief me on octopuses" --run-id t1
-      agentkit resume t1
-      agentkit show t1
-    """
+    """Agents whose runs outlive their process."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-@cli.command()
+@cli.command(epilog=_example('agentkit run shop.agents:buyer "Order 20 bulbs" --run-id order-17'))
 @click.argument("reference", metavar="MODULE:AGENT")
 @click.argument("task")
 @click.option("--run-id", help="The run's id; a random one is made and shown otherwise.")
@@ -69,19 +73,14 @@ def run(
     wait_seconds: float,
     as_json: bool,
 ) -> None:
-    r"""Start the run, or carry it on where its last worker stopped.
-
-    \b
-    Example:
-      agentkit run shop.agents:buyer "Order 20 bulbs" --run-id order-17
-    """
+    """Start the run, or carry it on where its last worker stopped."""
     from agentkit.cli.driving import Order, drive
 
     order = Order(reference, task, run_id, model=model, tenant=tenant, wait_seconds=wait_seconds)
     drive(order, store_url=store, as_json=as_json)
 
 
-@cli.command()
+@cli.command(epilog=_example("agentkit resume order-17 --answer q9=skip"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--agent", "reference", metavar="MODULE:AGENT", help="The agent that carries it on.")
 @click.option(
@@ -107,12 +106,7 @@ def resume(
     wait_seconds: float,
     as_json: bool,
 ) -> None:
-    r"""Carry a run on: interrupted, suspended or parked.
-
-    \b
-    Example:
-      agentkit resume order-17 --answer q9=skip
-    """
+    """Carry a run on: interrupted, suspended or parked."""
     from agentkit.cli.driving import Order, drive
 
     order = Order(
@@ -127,10 +121,17 @@ def resume(
     drive(order, store_url=store, as_json=as_json)
 
 
-@cli.command()
+@cli.command(epilog=_example("agentkit runs --status suspended"))
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs of this status.")
 @click.option("--agent", help="Only runs of this agent.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="At most so many, up to 1000.",
+)
 @click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
 @_STORE
 @_JSON
@@ -143,77 +144,53 @@ def runs(
     store: str | None,
     as_json: bool,
 ) -> None:
-    r"""List runs, the newest first, and why each waits.
-
-    \b
-    Example:
-      agentkit runs --status suspended
-    """
+    """List runs, the newest first, and why each waits."""
     from agentkit.cli.looking import list_runs
 
     list_runs(store, status=status, agent=agent, limit=limit, tenant=tenant, as_json=as_json)
 
 
-@cli.command()
+@cli.command(epilog=_example("agentkit show order-17"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
 @_STORE
 @_JSON
 def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
-    r"""Show a run's timeline: steps, tools, answers, crashes and takeovers, calls in doubt.
-
-    \b
-    Example:
-      agentkit show order-17
-    """
+    """Show a run's timeline: steps, tools, answers, crashes and takeovers, calls in doubt."""
     from agentkit.cli.looking import show_run
 
     show_run(store, run_id, tenant=tenant, as_json=as_json)
 
 
-@cli.command()
+@cli.command(epilog=_example("agentkit status --json"))
 @click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
 @_STORE
 @_JSON
 def status(*, tenant: str, store: str | None, as_json: bool) -> None:
-    r"""Count runs by status, for a probe.
-
-    \b
-    Example:
-      agentkit status --json
-    """
+    """Count runs by status, for a probe."""
     from agentkit.cli.looking import count_runs
 
     count_runs(store, tenant=tenant, as_json=as_json)
 
 
-@cli.command()
+@cli.command(epilog=_example("agentkit doctor --store sqlite:///runs.db"))
 @_STORE
 @_JSON
 def doctor(*, store: str | None, as_json: bool) -> None:
-    r"""Check this installation and its store. Nothing is changed.
-
-    \b
-    Example:
-      agentkit doctor --store sqlite:///runs.db
-    """
+    """Check this installation and its store. Nothing is changed."""
     from agentkit.cli.doctor import examine
 
     examine(store, as_json=as_json)
 
 
-@cli.command()
+@cli.command(epilog=_example("agentkit demo"))
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this real model; costs a few cents.")
 @click.option("--keep", metavar="FOLDER", help="Keep the run's files in this new folder.")
 @_JSON
 def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
-    r"""Kill an agent's workers in the middle of everything, and show what is left. Needs no key.
+    """Kill an agent's workers in the middle of everything, and show what is left. Needs no key.
 
     Exits with 1 where an invariant is broken.
-
-    \b
-    Example:
-      agentkit demo
     """
     from agentkit.cli.demo import run_demo
 

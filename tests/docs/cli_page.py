@@ -1,0 +1,68 @@
+"""Writes `docs/reference/cli.md` from the command line itself: `python -m tests.docs.cli_page`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from agentkit.cli.app import cli
+from agentkit.cli.exits import EXIT_CODES
+from tests.docs.snippets import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+
+HEAD = """\
+# Command line
+
+Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compares the two.
+
+- The store is `--store`, else `AGENTKIT_STORE_URL`, else `sqlite:///agentkit.db`. `run` makes a
+  store that is not there yet, `doctor` notes it, and every other command leaves with 6.
+- With `--json` standard output is one JSON document, errors included: `error`, `message`, `run` and
+  `facts`. Without it the answer alone goes to standard output, what happens on the way to standard
+  error.
+- What models, tools and users wrote is escaped: no control sequence and no mark that turns the
+  writing direction reaches the terminal. `NO_COLOR` is honoured.
+- SIGINT and SIGTERM end a worker in order: its lease is released, the run is resumable at once, and
+  the exit code is 130.
+- `resume` imports the agent that the run was started with only from the current folder; name any
+  other with `--agent`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    codes = EXIT_CODES.removeprefix("Exit codes: ").rstrip(".").replace("\n", " ")
+    parts = [HEAD, "\n## Exit codes\n\n| code | meaning |\n|---|---|\n"]
+    for code in codes.split(" · "):
+        number, _, meaning = code.partition(" ")
+        parts.append(f"| {number} | {meaning} |\n")
+    for name, command in cli.commands.items():
+        parts.append(f"\n## `agentkit {name}`\n\n{''.join(_command(command))}")
+    return "".join(parts)
+
+
+def _command(command: click.Command) -> Iterator[str]:
+    example = (command.epilog or "").partition("Example:")[2]
+    yield inspect.cleandoc(command.help or "") + "\n\n```sh\n"
+    yield "".join(f"{line.strip()}\n" for line in example.strip().splitlines())
+    yield "```\n\n| argument or option | default | |\n|---|---|---|\n"
+    for parameter in command.params:
+        yield _parameter(parameter)
+
+
+def _parameter(parameter: click.Parameter) -> str:
+    if not isinstance(parameter, click.Option):
+        return f"| `{parameter.make_metavar(click.Context(cli))}` | required | |\n"
+    context = click.Context(cli)
+    names = ", ".join(parameter.opts)
+    value = "" if parameter.is_flag else f" {parameter.make_metavar(context)}".replace("|", "\\|")
+    shown = parameter.default if parameter.show_default else ""
+    text = (parameter.help or "").replace("|", "\\|")
+    return f"| `{names}{value}` | {shown} | {text} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
