@@ -8,11 +8,13 @@ a store cannot fence a second one, and `UnfencedStoreWarning` says so once.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
 import warnings
 import weakref
 from collections.abc import Sequence
+from typing import TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -56,10 +58,13 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class _Run:
-    """What this process knows of a run: how many appends the store has, and the fold of them."""
+    """What this process knows of a run: how many appends the store has, the fold of them, and the
+    newest snapshot that is in the producer's own slot.
+    """
 
     def __init__(self, run: str) -> None:
         self.version = 0
+        self.shown = 0
         self.state = RunState(run)
         self.rows: list[Row] = []
 
@@ -75,6 +80,8 @@ class ShimJournal(StoreWrapper):
         super().__init__(InMemoryCheckpointStore())
         self._port = port
         self._runs: dict[str, _Run] = {}
+        self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks]
+        self._turns = weakref.WeakKeyDictionary()
         self._prefix = ""
         self._whole: ShimJournal | None = None
 
@@ -120,10 +127,11 @@ class ShimJournal(StoreWrapper):
         self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
     ) -> Lease:
         """See `JournalPort.acquire`; who holds a lease in another process is not known."""
-        head = await self.inner.head(run)
-        if head is None or not head.held:
-            await self._restore(run)
-        return await self.inner.acquire(run, owner, ttl_seconds, supersede=supersede)
+        async with self._turn(run):
+            head = await self.inner.head(run)
+            if head is None or not head.held:
+                await self._restore(run)
+            return await self.inner.acquire(run, owner, ttl_seconds, supersede=supersede)
 
     async def append(
         self,
@@ -135,18 +143,24 @@ class ShimJournal(StoreWrapper):
         summary: Summary,
         release: bool = False,
     ) -> Head:
-        """See `JournalPort.append`; durable as far as the five-method store is."""
-        known = await self._known(run)
-        head = await self.inner.head(run)
-        if _fits(head, after, lease):
-            owner = "" if release or lease is None else lease.owner
-            epoch = head.epoch if head is not None else 0
-            kept = _Kept(tuple(map(_plain, rows)), epoch, owner, summary.recoveries, summary)
-            await self._save(run, known, kept)
-            await self._mirror(run, known, rows, summary)
-        return await self.inner.append(
-            run, rows, after=after, lease=lease, summary=summary, release=release
-        )
+        """See `JournalPort.append`; durable as far as the five-method store is.
+
+        Whatever fails or is cut off on the way, the same append can be repeated.
+        """
+        async with self._turn(run):
+            known = self._runs.get(self._name(run)) or await self._restore(run)
+            head = await self.inner.head(run)
+            if _fits(head, after, lease):
+                owner = "" if release or lease is None else lease.owner
+                epoch = head.epoch if head is not None else 0
+                kept = _Kept(tuple(map(_plain, rows)), epoch, owner, summary.recoveries, summary)
+                await self._save(run, known, kept)
+            head = await self.inner.append(
+                run, rows, after=after, lease=lease, summary=summary, release=release
+            )
+            self._take(known, [row for row in rows if row.seq > known.state.seq])
+            await self._mirror(run, known, summary)
+            return head
 
     async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
         """See `JournalPort.read`."""
@@ -217,9 +231,19 @@ class ShimJournal(StoreWrapper):
 
     # --- the five-method store ----------------------------------------------------------------
 
+    def _turn(self, run: str) -> asyncio.Lock:
+        """Held while something happens to the run that takes the five-method store several calls;
+        between event loops nothing but the version numbers keeps order.
+        """
+        locks = self._turns.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
+        return locks.setdefault(self._name(run), asyncio.Lock())
+
     async def _known(self, run: str) -> _Run:
         known = self._runs.get(self._name(run))
-        return known if known is not None else await self._restore(run)
+        if known is not None:
+            return known
+        async with self._turn(run):
+            return self._runs.get(self._name(run)) or await self._restore(run)
 
     async def _restore(self, run: str) -> _Run:
         """Read the run from the five-method store into the memory store."""
@@ -270,21 +294,23 @@ class ShimJournal(StoreWrapper):
             await self._port.save(Checkpoint(slot, version, CheckpointStatus.RUNNING, state))
         known.version = version
 
-    async def _mirror(self, run: str, known: _Run, rows: Sequence[Row], summary: Summary) -> None:
+    async def _mirror(self, run: str, known: _Run, summary: Summary) -> None:
         """Show the author of the store what he expects: a snapshot per step, DONE at the end."""
-        before = known.state.main.version if known.state.started is not None else 0
-        self._take(known, rows)
         snapshot = checkpoint_of(known.state)
-        if summary.status in TERMINAL_STATUSES:
+        if known.state.status in TERMINAL_STATUSES:
             head = _Kept(tuple(map(_plain, known.rows)), known.state.epoch, "", 0, summary)
             status = snapshot.status if snapshot is not None else CheckpointStatus.DONE
             slot = self._slot(run, "done")
-            await self._port.save(Checkpoint(slot, 1, status, msgspec.to_builtins(head)))
+            if await self._port.latest(slot) is None:
+                await self._port.save(Checkpoint(slot, 1, status, msgspec.to_builtins(head)))
             for other in (self._slot(run, "journal"), *self._lanes(run, known)):
                 await self._port.delete(other)
-        elif snapshot is not None and snapshot.version > before:
-            lane = known.state.main.lane
-            await self._port.save(msgspec.structs.replace(snapshot, slot=self._slot(run, lane)))
+        elif snapshot is not None and snapshot.version > known.shown:
+            slot = self._slot(run, known.state.main.lane)
+            newest = await self._port.latest(slot)
+            if newest is None or newest.version < snapshot.version:
+                await self._port.save(msgspec.structs.replace(snapshot, slot=slot))
+            known.shown = snapshot.version
 
     def _take(self, known: _Run, rows: Sequence[Row]) -> None:
         state = known.state
@@ -295,6 +321,7 @@ class ShimJournal(StoreWrapper):
         known.rows.extend(rows)
 
 
+_Locks: TypeAlias = "weakref.WeakValueDictionary[str, asyncio.Lock]"
 _lock = threading.Lock()
 _shims: weakref.WeakValueDictionary[int, ShimJournal] = weakref.WeakValueDictionary()
 _warned: set[str] = set()
