@@ -16,7 +16,7 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON
 from agentkit.tools import Tool, ToolContext, tool
-from agentkit.tools.execute import run_call
+from agentkit.tools.execute import Attempt
 from agentkit.tools.outcome import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, CallResult
 from agentkit.tools.threads import DaemonThreads, default_threads
 
@@ -35,7 +35,20 @@ async def call(
 ) -> CallResult:
     """Run one attempt, with this loop in the context as the runtime does."""
     context = context or ToolContext(loop=asyncio.get_running_loop())
-    return await run_call(made, arguments, context, threads=threads or default_threads())
+    ended: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
+
+    def report(outcome: CallResult | BaseException) -> None:
+        if isinstance(outcome, BaseException):
+            ended.set_exception(outcome)
+        else:
+            ended.set_result(outcome)
+
+    attempt = Attempt(made, arguments, context, threads=threads or default_threads(), report=report)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        await Attempt.stop([attempt])
+        raise
 
 
 def raising(error: BaseException, *, is_async: bool, **options: object) -> Tool:

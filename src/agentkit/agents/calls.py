@@ -13,12 +13,10 @@ from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.state.journal.lanes import CallState
 from agentkit.tools import Tool, ToolContext
-from agentkit.tools.execute import run_call
+from agentkit.tools.execute import Attempt
+from agentkit.tools.outcome import CallResult
 
-__all__ = ["CLOSE_SECONDS", "CallRunner", "Done", "Item", "News", "Recorder", "Told"]
-
-CLOSE_SECONDS = 10.0
-"""How long a drive that ends waits for cancelled tools to let go."""
+__all__ = ["CallRunner", "Done", "Item", "News", "Recorder", "Told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class CallRunner:
         self._epoch = epoch
         self._threads = threads
         self._recorder = recorder
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._attempts: dict[int, Attempt] = {}
         self._items: list[Item] = []
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -80,7 +78,7 @@ class CallRunner:
     @property
     def in_flight(self) -> frozenset[int]:
         """Calls whose end has not been taken from the mailbox."""
-        return frozenset(self._tasks)
+        return frozenset(self._attempts)
 
     def start(self, turn: int, call: CallState, checked: Checked) -> None:
         """Make the call now; its intent is durable."""
@@ -88,9 +86,12 @@ class CallRunner:
         if tool is None or arguments is None or started is None:
             message = f"run {self._run_id!r}: call {call.index} has no tool or intent to start by"
             raise AssertionError(message)
-        context = self._context(call, started, tool)
-        self._tasks[call.index] = self._loop.create_task(
-            self._run(turn, call.index, tool=tool, arguments=arguments, context=context)
+        self._attempts[call.index] = Attempt(
+            tool,
+            arguments,
+            self._context(call, started, tool),
+            threads=self._threads,
+            report=lambda ended: self.tell(_done(turn, call.index, started.attempt, ended)),
         )
 
     async def next(self) -> list[Item]:
@@ -101,13 +102,16 @@ class CallRunner:
         return self._take()
 
     async def close(self) -> list[Done]:
-        """Cancel what runs, wait for it to let go, and return what had ended by itself."""
-        tasks = [task for task in self._tasks.values() if not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-        return [item for item in self._take() if isinstance(item, Done)]
+        """Cancel what runs, wait for it to let go, and return what had ended by itself. Whether a
+        tool that was cancelled took effect is not known, so it has no outcome.
+        """
+        attempts = self._attempts.copy()
+        await Attempt.stop(attempts.values())
+        return [
+            item
+            for item in self._take()
+            if isinstance(item, Done) and not attempts[item.index].interrupted
+        ]
 
     def tell(self, item: Item) -> None:
         """Put something into the mailbox; only from the drive's own thread."""
@@ -123,7 +127,7 @@ class CallRunner:
         items, self._items = self._items, []
         for item in items:
             if isinstance(item, Done):
-                self._tasks.pop(item.index, None)
+                self._attempts.pop(item.index, None)
         return items
 
     def _context(self, call: CallState, started: e.ToolStarted, tool: Tool) -> ToolContext:
@@ -142,24 +146,9 @@ class CallRunner:
             loop=self._loop,
         )
 
-    async def _run(
-        self,
-        turn: int,
-        index: int,
-        *,
-        tool: Tool,
-        arguments: dict[str, object],
-        context: ToolContext,
-    ) -> None:
-        try:
-            result = await run_call(tool, arguments, context, threads=self._threads)
-        except asyncio.CancelledError:
-            # The drive is closing: whether the tool took effect is not known, so no outcome.
-            self._tasks.pop(index, None)
-            raise
-        except BaseException as exc:  # noqa: BLE001 - raised again by the drive
-            self.tell(Done(index, None, exc))
-            return
-        outcome: e.Outcome = "retrying" if result.retry else result.outcome
-        content = result.content
-        self.tell(Done(index, e.ToolFinished(turn, index, outcome, content, context.attempt)))
+
+def _done(turn: int, index: int, attempt: int, ended: CallResult | BaseException) -> Done:
+    if isinstance(ended, BaseException):
+        return Done(index, None, ended)
+    outcome: e.Outcome = "retrying" if ended.retry else ended.outcome
+    return Done(index, e.ToolFinished(turn, index, outcome, ended.content, attempt))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future as ThreadFuture
 
 from agentkit.core.contracts.ports import ToolThreads
@@ -14,7 +14,7 @@ from agentkit.tools.context import ToolContext
 from agentkit.tools.decorator import Tool
 from agentkit.tools.outcome import CallResult, Ended, judge, store_fault
 
-__all__ = ["CANCEL_GRACE_SECONDS", "run_call"]
+__all__ = ["CANCEL_GRACE_SECONDS", "Attempt"]
 
 CANCEL_GRACE_SECONDS = 0.5
 """How long a cancelled async tool may take to clean up before it is left behind."""
@@ -26,82 +26,130 @@ _IN_THREADS: dict[str, ThreadFuture[Ended]] = {}
 """Calls that a thread of this process works on, by idempotency key."""
 
 
-async def run_call(
-    tool: Tool, arguments: Mapping[str, object], context: ToolContext, *, threads: ToolThreads
-) -> CallResult:
-    """Run one attempt of one call and say how it ended.
+class Attempt:
+    """One attempt of one call, under way in a task of its own as soon as it is made.
 
-    Async tools run in a task of their own in this loop, sync ones in `threads`. At the tool's
-    timeout an async tool is cancelled; a sync one is left to its thread. Where a thread still
-    works on an earlier attempt of the same side-effecting call, this attempt waits for that one's
-    end and takes it as its own: two attempts never overlap in one process.
+    Async tools run in that task, sync ones in `threads`. At the tool's timeout an async tool is
+    cancelled, and left behind if it goes on regardless; a sync one is left to its thread. Where a
+    thread still works on an earlier attempt of the same side-effecting call, this attempt waits for
+    that one's end and takes it as its own: two attempts never overlap in one process.
 
     Args:
         tool: the tool.
         arguments: what `Tool.bind` gave.
         context: passed to the tool if it asks for one.
         threads: where sync tools run.
-
-    Raises:
-        StoreError: the store failed under `ToolContext.record`, whatever the tool made of that.
-        RunError: this run's own state forbids going on (`LeaseLost`, …); likewise.
-        asyncio.CancelledError: the caller was cancelled; the tool may have acted.
+        report: hears once how the attempt ended, in this loop. An exception is no outcome of the
+            tool: the store failed under `ToolContext.record` (`StoreError`) or this run's state
+            forbids going on (`RunError`), whatever the tool made of that; or the process is told
+            to leave.
     """
-    given = dict(arguments)
-    if tool.signature.context:
-        given[tool.signature.context] = context
-    ended = await _earlier(tool, context)
-    if ended is None and tool.is_async:
-        ended = await _in_loop(tool, lambda: tool.function(**given))
-    elif ended is None:
-        key = context.idempotency_key
-        ended = await _in_thread(tool, lambda: tool.function(**given), key=key, threads=threads)
-    if inspect.isawaitable(ended.value):  # a sync function that hands on a coroutine
-        awaitable = ended.value
-        ended = await _in_loop(tool, lambda: awaitable)
-    fault = context.fault or store_fault(ended.error, context.run_id)
-    if fault is not None:
-        raise fault
-    return judge(tool, ended, context.attempt)
 
+    def __init__(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, object],
+        context: ToolContext,
+        *,
+        threads: ToolThreads,
+        report: Callable[[CallResult | BaseException], None],
+    ) -> None:
+        given = dict(arguments)
+        if tool.signature.context:
+            given[tool.signature.context] = context
+        self._tool = tool
+        self._context = context
+        self._threads = threads
+        self._report: Callable[[CallResult | BaseException], None] | None = report
+        self._earlier = _IN_THREADS.get(context.idempotency_key)
+        self._timed_out = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(lambda: tool.function(**given)))
 
-async def _in_loop(tool: Tool, call: Callable[[], object]) -> Ended:
-    task = asyncio.ensure_future(_awaited(call))
-    try:
-        await asyncio.wait({task}, timeout=tool.timeout)
-    except asyncio.CancelledError:
-        await _stop(task)
-        raise
-    if task.done():
-        return _end_of(task)
-    await _stop(task)
-    if not task.done():
-        return Ended(timed_out=True, running=True)
-    ended = _end_of(task)
-    return ended if ended.error is None else Ended(timed_out=True, error=ended.error)
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody else cancelled it: what it reported says nothing about the tool then."""
+        return self._task.cancelling() > self._timed_out
 
+    @staticmethod
+    async def stop(attempts: Iterable[Attempt]) -> None:
+        """Cancel those that have not reported and give them a moment to clean up; a tool that goes
+        on regardless is left behind. They may have acted.
+        """
+        tasks = [attempt._cancel() for attempt in attempts if attempt._report is not None]  # noqa: SLF001 - our own
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=CANCEL_GRACE_SECONDS)
+        finally:
+            for task in tasks:
+                _leave(task)
 
-async def _awaited(call: Callable[[], object]) -> object:
-    value = call()
-    return await value if inspect.isawaitable(value) else value
+    def _cancel(self) -> asyncio.Task[None]:
+        self._stop_timer()
+        self._task.cancel()
+        return self._task
 
+    async def _run(self, call: Callable[[], object]) -> None:
+        try:
+            ended = await self._end_of(call)
+        except BaseException as exc:  # whoever hears of it raises it
+            self._tell(exc)
+            if isinstance(exc, KeyboardInterrupt | SystemExit):
+                raise
+        else:
+            self._tell(self._judged(ended))
 
-async def _stop(task: asyncio.Future[object]) -> None:
-    """Cancel the task and give it a moment; a tool that goes on regardless is left behind."""
-    task.cancel()
-    try:
-        await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
-    finally:
-        _leave(task)
+    async def _end_of(self, call: Callable[[], object]) -> Ended:
+        tool, key = self._tool, self._context.idempotency_key
+        earlier = self._earlier
+        ended = None if earlier is None else await _end_in_thread(earlier, tool, self._context)
+        if ended is None and tool.is_async:
+            ended = await self._in_loop(call)
+        elif ended is None:
+            ended = await _in_thread(tool, call, key=key, threads=self._threads)
+        if inspect.isawaitable(ended.value):  # a sync function that hands on a coroutine
+            awaitable = ended.value
+            ended = await self._in_loop(lambda: awaitable)
+        return ended
 
+    async def _in_loop(self, call: Callable[[], object]) -> Ended:
+        self._timer = self._loop.call_later(self._tool.timeout, self._time_out)
+        try:
+            value = call()
+            return Ended(value=await value if inspect.isawaitable(value) else value)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except asyncio.CancelledError:
+            error = asyncio.CancelledError("the tool cancelled itself")
+            return Ended(error=error, timed_out=self._timed_out)
+        except BaseException as exc:  # noqa: BLE001 - the tool's own
+            return Ended(error=exc, timed_out=self._timed_out)
+        finally:
+            self._stop_timer()
 
-def _end_of(task: asyncio.Future[object]) -> Ended:
-    if task.cancelled():
-        return Ended(error=asyncio.CancelledError("the tool cancelled itself"))
-    error = task.exception()
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        raise error
-    return Ended(error=error) if error is not None else Ended(value=task.result())
+    def _time_out(self) -> None:
+        self._timed_out = True
+        self._task.cancel()
+        self._timer = self._loop.call_later(CANCEL_GRACE_SECONDS, self._abandon)
+
+    def _abandon(self) -> None:
+        """The tool ignores its cancellation: report without it."""
+        _leave(self._task)
+        self._tell(self._judged(Ended(timed_out=True, running=True)))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _judged(self, ended: Ended) -> CallResult | BaseException:
+        fault = self._context.fault or store_fault(ended.error, self._context.run_id)
+        return fault if fault is not None else judge(self._tool, ended, self._context.attempt)
+
+    def _tell(self, outcome: CallResult | BaseException) -> None:
+        report, self._report = self._report, None
+        if report is not None:
+            report(outcome)
 
 
 async def _in_thread(
@@ -162,11 +210,10 @@ class _ThreadAttempt:
         return ended
 
 
-async def _earlier(tool: Tool, context: ToolContext) -> Ended | None:
-    """The end of an earlier attempt that a thread of this process still works on, if one does."""
-    end = _IN_THREADS.get(context.idempotency_key)
-    if end is None:
-        return None
+async def _end_in_thread(
+    end: ThreadFuture[Ended], tool: Tool, context: ToolContext
+) -> Ended | None:
+    """The end of an earlier attempt that a thread of this process still works on."""
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
 
@@ -183,7 +230,7 @@ async def _earlier(tool: Tool, context: ToolContext) -> Ended | None:
     return None if store_fault(ended.error, context.run_id) else ended
 
 
-def _leave(future: asyncio.Future[object] | asyncio.Future[Ended]) -> None:
+def _leave(future: asyncio.Future[object] | asyncio.Future[Ended] | asyncio.Task[None]) -> None:
     """Keep what nobody waits for until it ends, and read its end so that nothing is logged."""
     kept: asyncio.Future[object] = future  # type: ignore[assignment]  # only its end matters
     _LEFT_BEHIND.add(kept)
