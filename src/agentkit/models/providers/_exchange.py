@@ -35,6 +35,9 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _DRAIN_SECONDS = 0.25
 """How long the end of a finished stream is waited for, so that its connection can be used again."""
 
+_KEY_CHARACTERS = 16
+"""So much of a key may not be shown; less of it is the prefix that all keys of a kind share."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long an attempt may be silent.
@@ -213,13 +216,29 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
             yield
         except ModelError as exc:
             secret = self.secret()
-            exc.args = (str(exc).replace(secret, "[key]"),)
+            exc.args = (without_key(str(exc), secret),)
             chain, cause = "", exc.__cause__
             while cause is not None:
                 chain, cause = f"{chain}{cause}", cause.__cause__
-            if secret in chain:
+            if chain != without_key(chain, secret):
                 raise exc from None
             raise
+
+
+def without_key(text: str, key: str) -> str:
+    """The text with `[key]` where it holds the key, or the beginning of it.
+
+    What a provider says is shortened for people, and the end may fall into the key.
+    """
+    clean, position = "", 0
+    start = key[:_KEY_CHARACTERS]
+    while (found := text.find(start, position)) >= 0:
+        size = len(start)
+        while size < len(key) and text.startswith(key[: size + 1], found):
+            size += 1
+        clean += f"{text[position:found]}[key]"
+        position = found + size
+    return clean + text[position:]
 
 
 class _Reader:
