@@ -216,16 +216,16 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
             yield
         except ModelError as exc:
             secret = self.secret()
-            exc.args = (without_key(str(exc), secret),)
+            exc.args = (_without_key(str(exc), secret),)
             chain, cause = "", exc.__cause__
             while cause is not None:
                 chain, cause = f"{chain}{cause}", cause.__cause__
-            if chain != without_key(chain, secret):
+            if chain != _without_key(chain, secret):
                 raise exc from None
             raise
 
 
-def without_key(text: str, key: str) -> str:
+def _without_key(text: str, key: str) -> str:
     """The text with `[key]` where it holds the key, or the beginning of it.
 
     What a provider says is shortened for people, and the end may fall into the key.
