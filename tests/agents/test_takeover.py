@@ -227,6 +227,41 @@ def test_run_sync_can_be_used_again_and_again() -> None:
     assert {f"r{number}" for number in range(8)} == {result.run_id for result in results}
 
 
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt])
+def test_a_tool_that_leaves_the_program_leaves_the_background_loop_alive(
+    leaving: type[BaseException],
+) -> None:
+    """`sys.exit()` in an async tool comes out of that `run_sync`, and the next one still works."""
+
+    @tool(side_effecting=False)
+    async def leave() -> str:
+        """Leave."""
+        raise leaving(3)
+
+    store = InMemoryCheckpointStore()
+    with pytest.raises(leaving):
+        agent_of(leave).run_sync(TASK, context(then(calls(call("leave"))), store))
+
+    result = agent_of().run_sync(TASK, context(then([], "hello"), store, run_id="r2"))
+    assert "hello" == result.output
+
+
+async def test_a_stream_that_is_being_read_is_not_closed_from_elsewhere() -> None:
+    """Closing it while another task reads is refused, and the drive keeps its run."""
+    held, store, llm = Held(), InMemoryCheckpointStore(), then(calls(call("hold")))
+    stream = held.agent().stream(TASK, context(llm, store))
+    reader = asyncio.create_task(events_of(stream))
+    await held.entered.wait()
+
+    with pytest.raises(StoreMisused, match="cancel that task"):
+        await stream.aclose()
+    with pytest.raises(RunInUse):
+        await held.agent().run(TASK, context(llm, store))
+    held.let_go.set()
+
+    assert "final completed" == told(await reader)[-1]
+
+
 async def test_run_sync_in_a_running_loop_says_what_to_do() -> None:
     """It would block the loop it is called from."""
     with pytest.raises(StoreMisused, match="use `await"):

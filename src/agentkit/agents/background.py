@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -48,8 +49,21 @@ def _background_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="agentkit-loop", daemon=True).start()
+            thread = threading.Thread(
+                target=_serve, args=[_loop], name="agentkit-loop", daemon=True
+            )
+            thread.start()
         return _loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop for as long as the process lives. Asyncio lets `SystemExit` and its like through
+    to whoever runs the loop; here they belong to the call whose tool raised them, which gets them
+    from its future, and the other calls go on.
+    """
+    while True:
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 def _drain() -> None:

@@ -65,7 +65,14 @@ class RunStream(AsyncIterator[AgentEvent]):
         return event
 
     async def aclose(self) -> None:
-        """End the tenure in order; does nothing on a stream that has ended or never began."""
+        """End the tenure in order; does nothing on a stream that has ended or never began.
+
+        Raises:
+            StoreMisused: another task is reading it; cancel that task instead.
+        """
+        if self._reading:
+            message = f"run {self._key[2]!r}: another task reads its stream; cancel that task"
+            raise StoreMisused(message)
         record, events = self._record, self._events
         if record is None or events is None or record.phase == "closed":
             return
