@@ -253,6 +253,32 @@ async def test_a_cancellation_survives_a_note_that_comes_in_between() -> None:
     assert 2 == world.reads
 
 
+async def test_an_outcome_is_kept_when_the_closing_is_cancelled_too() -> None:
+    """A call that ended in the moment of the first cancellation is recorded after the second."""
+    runs: list[asyncio.Task[object]] = []
+
+    @tool(side_effecting=True)
+    async def stubborn() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            runs[0].cancel()
+            await asyncio.sleep(0)
+
+    @tool(side_effecting=True)
+    async def pay() -> str:
+        runs[0].cancel()
+        return "paid"
+
+    store, llm = InMemoryCheckpointStore(), then(calls(call("stubborn"), call("pay", call_id="c2")))
+    runs.append(asyncio.create_task(agent_of(stubborn, pay).run(TASK, context(llm, store))))
+    await asyncio.wait(runs)
+
+    assert runs[0].cancelled()
+    assert ["paid"] == [one.content for one in await bodies_of(store, e.ToolFinished)]
+    assert (await store.head(RUN)).owner == ""  # type: ignore[union-attr]  # the run is there
+
+
 async def test_calls_that_never_began_are_not_in_doubt() -> None:
     """Closed at its first `tool_call`, a plain side-effecting call simply starts later."""
     effects = []

@@ -1,17 +1,19 @@
 """What a tool sees of its run, through a whole run and over workers."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 import pytest
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import StoreUnreachable
+from agentkit.core.contracts.errors import LeaseLost, StoreUnreachable
 from agentkit.core.contracts.ports import Head, Lease, Row, Summary
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.testing import FakeClock, FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
 from agentkit.state.journal.journal import APPEND_RETRY_SECONDS
+from agentkit.state.journal.lease import Tenure
 from agentkit.tools import ToolContext, tool
 from tests.agents.kit import (
     RUN,
@@ -362,3 +364,68 @@ async def test_a_model_is_never_a_port_of_its_own_retries() -> None:
     await agent_of().run(TASK, context(llm, InMemoryCheckpointStore()))
 
     assert [(600.0, ())] == [(request.timeout_seconds, request.tools) for request in llm.requests]
+
+
+async def test_an_attempt_that_was_left_behind_is_heard_no_more() -> None:
+    """A thread that outlived its call does no step and tells nothing in another call's name."""
+    next_turn, over = threading.Event(), threading.Event()
+    refused: list[BaseException] = []
+    steps: list[str] = []
+
+    @tool(side_effecting=False)
+    def quick() -> str:
+        return "quick"
+
+    @tool(side_effecting=False, timeout=0.05)
+    def slow(ctx: ToolContext) -> None:
+        next_turn.wait(30)
+        ctx.progress("half")
+        try:
+            ctx.record_sync("step", lambda: steps.append("of the old call"))
+        except LeaseLost as exc:
+            refused.append(exc)
+        over.set()
+
+    @tool(side_effecting=True)
+    def pay(ctx: ToolContext) -> str:
+        next_turn.set()
+        over.wait(30)
+        ctx.record_sync("step", lambda: steps.append("of the new call"))
+        return "paid"
+
+    llm = then([calls(call("quick"), call("slow", call_id="c2")), calls(call("pay"))])
+    agent = agent_of(quick, slow, pay)
+    events = await events_of(agent.stream(TASK, context(llm, InMemoryCheckpointStore())))
+
+    assert "final completed" == told(events)[-1]
+    assert ["of the new call"] == steps
+    assert "this attempt at slow is over, so 'step' was not done" in str(refused[0])
+    assert not [event for event in events if event.type == "progress"]
+
+
+async def test_a_step_is_not_begun_without_the_lease_and_one_that_was_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lease that may have lapsed stops the next step; what one did is for the store to take."""
+    steps: list[str] = []
+
+    def step(name: str, *, lapses: bool) -> str:
+        if lapses:
+            monkeypatch.setattr(Tenure, "may_act", lambda _: False)
+        steps.append(name)
+        return name
+
+    @tool(side_effecting=True, idempotent=True)
+    async def pay(ctx: ToolContext) -> str:
+        await ctx.record("first", lambda: step("first", lapses=ctx.attempt == 1))
+        return str(await ctx.record("second", lambda: step("second", lapses=False)))
+
+    store, llm = InMemoryCheckpointStore(), then(calls(call("pay")))
+    with pytest.raises(LeaseLost, match="may have lapsed"):
+        await agent_of(pay).run(TASK, context(llm, store))
+    assert ["first"] == steps
+    monkeypatch.undo()
+
+    await agent_of(pay).run(TASK, context(llm, store))
+
+    assert ["first", "second"] == steps

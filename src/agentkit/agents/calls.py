@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from agentkit.agents.registry import Checked
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import LeaseLost
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.state.journal.lanes import CallState
@@ -71,6 +72,7 @@ class CallRunner:
         self._threads = threads
         self._recorder = recorder
         self._attempts: dict[int, Attempt] = {}
+        self._under_way: dict[int, e.ToolStarted] = {}
         self._items: list[Item] = []
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -86,6 +88,7 @@ class CallRunner:
         if tool is None or arguments is None or started is None:
             message = f"run {self._run_id!r}: call {call.index} has no tool or intent to start by"
             raise AssertionError(message)
+        self._under_way[call.index] = started
         self._attempts[call.index] = Attempt(
             tool,
             arguments,
@@ -101,12 +104,18 @@ class CallRunner:
             await self._wake.wait()
         return self._take()
 
-    async def close(self) -> list[Done]:
-        """Cancel what runs, wait for it to let go, and return what had ended by itself. Whether a
-        tool that was cancelled took effect is not known, so it has no outcome.
+    async def close(self) -> None:
+        """Cancel what runs and wait for it to let go; then nothing more is heard of it."""
+        try:
+            await Attempt.stop(self._attempts.values())
+        finally:
+            self._under_way.clear()
+
+    def ended(self) -> list[Done]:
+        """Once closed: what had ended by itself. Whether a tool that was cancelled took effect is
+        not known, so it has no outcome.
         """
         attempts = self._attempts.copy()
-        await Attempt.stop(attempts.values())
         return [
             item
             for item in self._take()
@@ -128,10 +137,10 @@ class CallRunner:
         for item in items:
             if isinstance(item, Done):
                 self._attempts.pop(item.index, None)
+                self._under_way.pop(item.index, None)
         return items
 
     def _context(self, call: CallState, started: e.ToolStarted, tool: Tool) -> ToolContext:
-        index = call.index
         return ToolContext(
             tool=tool.name,
             call_id=call.record.id,
@@ -141,10 +150,25 @@ class CallRunner:
             idempotency_key=started.key,
             fencing_token=self._epoch,
             attempt=started.attempt,
-            recorder=lambda name, produce: self._recorder(index, name, produce),
-            reporter=lambda text: self.tell(Told(index, text)),
+            recorder=lambda name, produce: self._record(started, name, produce),
+            reporter=lambda text: self._report(started, text),
             loop=self._loop,
         )
+
+    async def _record(
+        self, started: e.ToolStarted, name: str, produce: Callable[[], Awaitable[object]]
+    ) -> JSON:
+        """Record for an attempt; not for one that was left behind when it ran out of time or its
+        drive ended: another call may stand in its place by now.
+        """
+        if self._under_way.get(started.index) is not started:
+            text = f"this attempt at {started.name} is over, so {name!r} was not done"
+            raise LeaseLost(f"run {self._run_id!r}: {text}", run_id=self._run_id)
+        return await self._recorder(started.index, name, produce)
+
+    def _report(self, started: e.ToolStarted, text: str) -> None:
+        if self._under_way.get(started.index) is started:
+            self.tell(Told(started.index, text))
 
 
 def _done(turn: int, index: int, attempt: int, ended: CallResult | BaseException) -> Done:

@@ -334,8 +334,8 @@ class Drive:
             raise AssertionError(message)
         known = turn.calls[index].values.get(name)
         if known is None:
-            known = encode_value(await produce())
             self._tenure.check()
+            known = encode_value(await produce())
             recorded = e.ValueRecorded(turn.answer.turn, index, name, known)
             await self._journal.commit(lambda _: [recorded], lane=self._spec.lane)
         return decode_value(known)
@@ -346,9 +346,11 @@ class Drive:
         """End the tenure in order: keep what ended, close what never began, release."""
         cancelled: asyncio.CancelledError | None = None
         try:
-            self._take(await self._runner.close())
+            await self._runner.close()
         except asyncio.CancelledError as exc:
             cancelled = exc  # once more: what is left takes one append, then it counts
+        try:
+            self._take(self._runner.ended())
         except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
             _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
         if not (self._tenure.lost or self._journal.fenced or self._journal.released):
