@@ -1,5 +1,6 @@
 import asyncio
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -200,6 +201,46 @@ async def test_f048_attempts_in_one_process_never_overlap() -> None:
     ]
     assert [CallResult("ok", "written")] * 2 == [third, fourth]
     assert [1, 3] == runs
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_threads() -> None:
+    """An attempt in the child runs the tool, though a thread of the parent was at the same call."""
+    program = """
+import asyncio, os, threading
+from agentkit.tools import ToolContext, tool
+from agentkit.tools.execute import Attempt
+from agentkit.tools.threads import default_threads
+
+parent, entered = os.getpid(), threading.Event()
+
+@tool(side_effecting=True, idempotent=True)
+def write() -> str:
+    entered.set()
+    return threading.Event().wait() if os.getpid() == parent else "written"
+
+async def attempt(until):
+    ended = asyncio.get_running_loop().create_future()
+    context = ToolContext(idempotency_key="k", loop=asyncio.get_running_loop())
+    Attempt(write, {}, context, threads=default_threads(), report=ended.set_result)
+    return await until(ended)
+
+async def begun(_):
+    while not entered.is_set():
+        await asyncio.sleep(0)
+
+async def result(ended):
+    return (await asyncio.wait_for(ended, 20)).content
+
+asyncio.run(attempt(begun))
+child = os.fork()
+if child == 0:
+    os._exit(0 if asyncio.run(attempt(result)) == "written" else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    assert ("0\n", "") == (done.stdout, done.stderr)
 
 
 async def test_waiting_for_a_thread_is_not_the_tools_fault() -> None:

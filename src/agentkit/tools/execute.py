@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future as ThreadFuture
@@ -24,6 +25,8 @@ _LEFT_BEHIND: set[asyncio.Future[object]] = set()
 
 _IN_THREADS: dict[str, ThreadFuture[Ended]] = {}
 """Calls that a thread of this process works on, by idempotency key."""
+
+os.register_at_fork(after_in_child=_IN_THREADS.clear)  # the threads stayed with the parent
 
 
 class Attempt:
