@@ -42,6 +42,7 @@ def _throughput(stamps: Sequence[Sequence[float]], cpu_seconds: float) -> Throug
 async def _ours(path: Path, runs: int, iterations: int) -> tuple[Throughput, list[list[bytes]]]:
     store = sqlite_store(path.parent, path.stem)
     await run(store, Model(2), run_id="first")  # opens the file
+    floor.warm(path)
     began = time.process_time()
     models = await asyncio.gather(
         *(run(store, Model(iterations), run_id=f"run-{number}") for number in range(runs))
@@ -75,6 +76,7 @@ async def _on_floor(path: Path, runs: int, groups: list[list[bytes]]) -> Through
 
 def _bare(path: Path, groups: list[list[bytes]]) -> float:
     db = floor.open_table(path)
+    floor.warm(path)
     began = time.perf_counter()
     floor.bare(db, groups)
     took = time.perf_counter() - began

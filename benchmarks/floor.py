@@ -36,6 +36,18 @@ def open_table(path: Path) -> apsw.Connection:
     return db
 
 
+def warm(path: Path) -> None:
+    """Let the write-ahead log of an open store reach its full length and begin again, as in a store
+    that has been used for a while: how long a commit takes that makes a file longer depends on
+    whatever else the file system does for this file at that moment.
+    """
+    db = apsw.Connection(str(path))
+    db.execute("BEGIN; CREATE TABLE warm (x); INSERT INTO warm VALUES (zeroblob(4200000)); COMMIT")
+    db.execute("DROP TABLE warm")
+    assert db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()[0][0] == 0
+    db.close()
+
+
 def bodies_in(path: Path) -> list[bytes]:
     """All bodies of a floor's file, in their order."""
     db = apsw.Connection(str(path))
@@ -67,8 +79,11 @@ class ThreadFloor:
         self._path = path
         self._jobs: queue.SimpleQueue[tuple[Group, asyncio.Future[None]] | None]
         self._jobs = queue.SimpleQueue()
+        self._opened = threading.Event()
         self._thread = threading.Thread(target=self._write)
         self._thread.start()
+        self._opened.wait()
+        warm(path)
 
     def submit(self, group: Group) -> asyncio.Future[None]:
         """Resolves when the group is durable."""
@@ -83,6 +98,7 @@ class ThreadFloor:
 
     def _write(self) -> None:
         db = open_table(self._path)
+        self._opened.set()
         while True:
             jobs = [self._jobs.get()]
             while not self._jobs.empty():

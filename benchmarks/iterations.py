@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 from pathlib import Path
 
 import apsw
@@ -46,6 +45,7 @@ class Beside:
         self._store = sqlite_store(folder, f"{name}-ours")
         self._writer = floor.ThreadFloor(self._paths[1])
         self._db = floor.open_table(self._paths[2])
+        floor.warm(self._paths[2])
         self._model = Model(iterations, self._pause, every=block)
         self._block = block
         self._seen = 0
@@ -54,12 +54,14 @@ class Beside:
         self.floors: list[Cost] = []
         self.bares: list[Cost] = []
 
-    async def measure(self) -> int:
-        """Run it; the size of our file in bytes.
+    async def measure(self) -> None:
+        """Run it.
 
         Raises:
             AssertionError: the three files do not hold the same bytes.
         """
+        await self._store.head("nobody")  # opens the file
+        floor.warm(self._paths[0])
         await run(self._store, self._model)
         await self._store.aclose()
         self._writer.close()
@@ -67,7 +69,6 @@ class Beside:
         stored = _stored(self._paths[0])[: sum(map(len, self._groups))]
         for others in map(floor.bodies_in, self._paths[1:]):
             assert fingerprint(stored) == fingerprint(others), "the floor wrote other bytes"
-        return self._paths[0].stat().st_size
 
     async def _pause(self) -> None:
         now = len(self._model.asked) - 1
@@ -98,7 +99,7 @@ def beside_the_floor(folder: Path, sizes: list[int], pairs: int) -> str:
     """Cost of an iteration at each size, on memory and on SQLite beside the floor."""
     columns = (
         "iterations", "pairs", "memory", "SQLite", "floor", "bare", "SQLite : floor",
-        "SQLite : bare", "file bytes", "wall budget",
+        "SQLite : bare", "wall budget",
     )  # fmt: skip
     title = "One iteration, in microseconds (wall / CPU)"
     return table(title, columns, [_row(folder, size, pairs) for size in sizes])
@@ -110,19 +111,18 @@ def _row(folder: Path, size: int, pairs: int) -> tuple[str, ...]:
     ours: list[Cost] = []
     floors: list[Cost] = []
     bares: list[Cost] = []
-    files = []
     for number in range(max(2, pairs * block // size)):
         memory.append(cost_of(asyncio.run(run(memory_store(), Model(size)))).per(size))
 
-        async def measured(name: str) -> tuple[Beside, int]:
+        async def measured(name: str) -> Beside:
             beside = Beside(folder, name, iterations=size, block=block)
-            return beside, await beside.measure()
+            await beside.measure()
+            return beside
 
-        beside, file_bytes = asyncio.run(measured(f"{size}-{number}"))
+        beside = asyncio.run(measured(f"{size}-{number}"))
         ours += beside.ours
         floors += beside.floors
         bares += beside.bares
-        files.append(file_bytes / size)
     ratio = ratios(ours, floors)
     return (
         f"{size:,}",
@@ -133,7 +133,6 @@ def _row(folder: Path, size: int, pairs: int) -> tuple[str, ...]:
         shown(median(bares)),
         times(ratio),
         times(ratios(ours, bares)),
-        f"{statistics.median(files):,.0f}",
         budget(ratio.wall, FLOOR_BUDGET),
     )
 
