@@ -86,6 +86,8 @@ def to_text(value: object) -> str:
     Raises:
         ResultNotStorable: as `normalise`.
     """
+    if type(value) is str and value.isascii():
+        return value
     data = value if type(value) is str else normalise(value)
     if data is None:
         return ""
