@@ -64,7 +64,7 @@ def run_demo(model_name: str | None, *, keep: str | None, as_json: bool) -> NoRe
                 narrator.close(account, kept=folder if keep else None)
             return OK if account.sound else FAILED
 
-        run_command(f"sqlite:///{folder}/runs.db", work, as_json=as_json)
+        run_command(f"sqlite:///{folder}/runs.db", work, as_json=as_json, creates=True)
 
 
 async def _play(crew: Crew, narrator: Narrator) -> Account:

@@ -142,7 +142,7 @@ class Narrator:
     def close(self, account: Account, *, kept: Path | None) -> None:
         """The account: before and after each death, per tool, and as a timeline."""
         self._say("\nAfter each worker", "bold")
-        columns = ("worker", "ended by", "answers bought", "recorded", "tool runs", "effects")
+        columns = ("worker", "end", "answers bought", "recorded", "tool runs", "effects")
         print_table((*columns, "versions"), [_cells(stage) for stage in account.stages])
         self._say("\nAt the end, per tool", "bold")
         names = ("tool", "runs", "effects outside", "refused by key", "results recorded")
@@ -176,9 +176,10 @@ class Narrator:
 
 def _cells(stage: Stage) -> tuple[str, ...]:
     bought = "?" if stage.answers_bought is None else str(stage.answers_bought)
+    end = f"killed in {stage.killed_in}" if stage.killed_in else stage.end
     return (
         str(stage.number),
-        stage.end,
+        end,
         bought,
         str(stage.answers_recorded),
         str(stage.tool_runs),

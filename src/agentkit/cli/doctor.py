@@ -33,14 +33,14 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 _PAST_SECONDS = 60.0
 """A store whose newest entry is so far ahead of the clock was written under another clock."""
 
-Level: TypeAlias = Literal["ok", "note", "bad"]
+_Level: TypeAlias = Literal["ok", "note", "bad"]
 
 
 class _Finding(NamedTuple):
     """`level`: ok, note (fine, but worth knowing) or bad."""
 
     subject: str
-    level: Level
+    level: _Level
     text: str
 
 
