@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWr
 from agentkit.state.journal.journal import APPEND_RETRY_SECONDS
 from agentkit.state.journal.lease import Tenure
 from agentkit.tools import ToolContext, tool
+from agentkit.tools.threads import DaemonThreads
 from tests.agents.kit import (
     RUN,
     TASK,
@@ -429,3 +431,30 @@ async def test_a_step_is_not_begun_without_the_lease_and_one_that_was_is_recorde
     await agent_of(pay).run(TASK, context(llm, store))
 
     assert ["first", "second"] == steps
+
+
+async def test_a_call_that_waited_for_a_thread_does_not_begin_without_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lease is asked for when the thread is there, not when the call was put in the queue."""
+    paid: list[int] = []
+
+    @tool(side_effecting=False)
+    def hold() -> None:
+        monkeypatch.setattr(Tenure, "may_act", lambda _: False)
+
+    @tool(side_effecting=True, idempotent=True)
+    def pay(ctx: ToolContext) -> None:
+        paid.append(ctx.attempt)
+
+    store, llm = InMemoryCheckpointStore(), then(calls(call("hold"), call("pay", call_id="c2")))
+    ctx = context(llm, store)
+    ctx = replace(ctx, services=replace(ctx.services, threads=DaemonThreads(1)))
+    with pytest.raises(LeaseLost, match="may have lapsed"):
+        await agent_of(hold, pay).run(TASK, ctx)
+    assert [] == paid
+    monkeypatch.undo()
+
+    await agent_of(hold, pay).run(TASK, context(llm, store))
+
+    assert [2] == paid

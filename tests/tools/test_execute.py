@@ -44,7 +44,8 @@ async def call(
         else:
             ended.set_result(outcome)
 
-    attempt = Attempt(made, arguments, context, threads=threads or default_threads(), report=report)
+    threads = threads or default_threads()
+    attempt = Attempt(made, arguments, context, threads=threads, check=lambda: None, report=report)
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -221,7 +222,8 @@ def write() -> str:
 async def attempt(until):
     ended = asyncio.get_running_loop().create_future()
     context = ToolContext(idempotency_key="k", loop=asyncio.get_running_loop())
-    Attempt(write, {}, context, threads=default_threads(), report=ended.set_result)
+    told, threads = ended.set_result, default_threads()
+    Attempt(write, {}, context, threads=threads, check=lambda: None, report=told)
     return await until(ended)
 
 async def begun(_):

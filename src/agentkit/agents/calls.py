@@ -52,6 +52,7 @@ class CallRunner:
     Args:
         run_id, scope, identity, epoch: of the run, for the tools' contexts.
         threads: where synchronous tools run.
+        check: raises where the drive may not act any more.
         recorder: makes `ToolContext.record` durable: (index, name, produce) to the recorded value.
     """
 
@@ -63,6 +64,7 @@ class CallRunner:
         identity: str,
         epoch: int,
         threads: ToolThreads,
+        check: Callable[[], None],
         recorder: Recorder,
     ) -> None:
         self._run_id = run_id
@@ -70,6 +72,7 @@ class CallRunner:
         self._identity = identity
         self._epoch = epoch
         self._threads = threads
+        self._check = check
         self._recorder = recorder
         self._attempts: dict[int, Attempt] = {}
         self._under_way: dict[int, e.ToolStarted] = {}
@@ -94,6 +97,7 @@ class CallRunner:
             arguments,
             self._context(call, started, tool),
             threads=self._threads,
+            check=self._check,
             report=lambda ended: self.tell(_done(turn, call.index, started.attempt, ended)),
         )
 

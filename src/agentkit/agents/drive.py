@@ -92,6 +92,7 @@ class Drive:
             identity=context.identity,
             epoch=self._epoch,
             threads=threads,
+            check=self._tenure.check,
             recorder=self._record_value,
         )
 

@@ -42,6 +42,8 @@ class Attempt:
         arguments: what `Tool.bind` gave.
         context: passed to the tool if it asks for one.
         threads: where sync tools run.
+        check: asked, in the tool's thread, right before the tool is entered, which may be long
+            after the attempt was made; may refuse by raising.
         report: hears once how the attempt ended, in this loop. An exception is no outcome of the
             tool: the store failed under `ToolContext.record` (`StoreError`) or this run's state
             forbids going on (`RunError`), whatever the tool made of that; or the process is told
@@ -55,6 +57,7 @@ class Attempt:
         context: ToolContext,
         *,
         threads: ToolThreads,
+        check: Callable[[], None],
         report: Callable[[CallResult | BaseException], None],
     ) -> None:
         given = dict(arguments)
@@ -68,7 +71,12 @@ class Attempt:
         self._timed_out = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run(lambda: tool.function(**given)))
+
+        def call() -> object:
+            check()
+            return tool.function(**given)
+
+        self._task = self._loop.create_task(self._run(call))
 
     @property
     def interrupted(self) -> bool:
