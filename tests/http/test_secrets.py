@@ -112,7 +112,7 @@ agent = Agent("looker", model, cognition=ReActCognition([look]))
 def test_f118_the_command_line_does_not_print_the_key_of_an_agent(
     api: Api, provider: StrictProvider, tmp_path: Path
 ) -> None:
-    """`run`, `resume`, `show`, `runs` and `status` of a run whose provider echoes the key."""
+    """`run`, `resume`, `runs` and `show` of a run whose provider echoes the key."""
     shell = Shell(tmp_path)
     builder = "claude" if api == "anthropic" else "openai"
     source = AGENT.format(builder=builder, key=KEY, url=url_of(api, provider))
@@ -121,14 +121,12 @@ def test_f118_the_command_line_does_not_print_the_key_of_an_agent(
 
     done = [
         shell("run", "keyed:agent", "Look.", "--run-id", "r"),
+        shell("runs"),
         shell("resume", "r", "--agent", "keyed:agent", "--json"),
-        shell("resume", "r", "--agent", "keyed:agent"),
         shell("show", "r"),
-        shell("show", "r", "--json"),
-        shell("runs", "--json"),
     ]
 
-    assert [5, 5, 0, 0, 0, 0] == [one.code for one in done], done
+    assert [5, 0, 5, 0] == [one.code for one in done], done
     assert [] == [one for one in done if _holds_the_key(one.out + one.err)]
     assert any("[key]" in one.out for one in done)
     (tmp_path / "keyed.py").unlink()
