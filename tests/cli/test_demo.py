@@ -1,9 +1,11 @@
 """`agentkit demo`: the promise, played in front of the user and judged."""
 
 import importlib.util
+import json
 
 import pytest
 
+from agentkit.testing.provider import Answer, CallSpec, Fault, StrictProvider
 from tests.cli.kit import Shell
 
 needs_sdk = pytest.mark.skipif(
@@ -69,6 +71,39 @@ def test_demo_without_an_sdk_says_what_to_install(shell: Shell) -> None:
     assert 2 == done.code
     assert 'pip install "arc-agentkit[anthropic]"' in done.err
     assert "" == done.out
+
+
+@pytest.mark.slow
+@needs_sdk
+def test_demo_adapts_to_a_model_that_follows_no_script(shell: Shell) -> None:
+    """`--model` with a key: what is bought is not known, a worker is killed while an answer takes
+    long, and the run is judged all the same.
+    """
+    sdk = "openai" if importlib.util.find_spec("openai") else "anthropic"
+    mail = {"to": "ada@example.org", "text": "Ordered."}
+    script = [
+        Answer(tool_calls=[CallSpec("check_stock", {"item": "bulbs"})]),
+        Answer(tool_calls=[CallSpec("place_order", {"item": "bulbs", "quantity": 20})]),
+        Answer(tool_calls=[CallSpec("send_email", mail)]),
+        Answer(text="Done."),
+    ]
+    with StrictProvider(script) as provider:
+        provider.always(Fault.stall_stream(2.0, turn=3))
+        environment = {
+            f"{sdk.upper()}_API_KEY": provider.api_key,
+            "OPENAI_BASE_URL": provider.openai_url,
+            "ANTHROPIC_BASE_URL": provider.anthropic_url,
+            "NO_PROXY": "127.0.0.1",
+        }
+        process = shell.start("demo", "--json", "--model", f"{sdk}:some-model", **environment)
+        out, err = process.communicate(timeout=110)
+
+    assert 0 == process.returncode, err
+    told = json.loads(out)
+    assert [] == told["violations"]
+    assert [] == told["not_killed_in"]
+    assert {None} == {worker["answers_bought"] for worker in told["workers"]}
+    assert "Done." == told["output"]
 
 
 def test_demo_with_a_real_model_wants_its_key(shell: Shell) -> None:
