@@ -5,11 +5,14 @@ import asyncio
 import pytest
 
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import StoreError
 from agentkit.core.contracts.ports import Row
 from agentkit.core.runtime import SystemClock
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
+from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.journal import Journal, load
+from agentkit.testing.faulty import Fault, FaultyStore
 
 
 class CutOffReads(StoreWrapper):
@@ -43,3 +46,23 @@ async def test_nothing_builds_on_entries_that_the_store_refused() -> None:
     state = await load(inner, "r")
     assert (2, e.Failed("in place")) == (state.seq, state.end)
     assert journal.state.check == state.check
+
+
+async def test_what_an_outage_kept_out_is_recorded_though_a_note_took_its_place() -> None:
+    """An append fails for good, a note comes in, the store is back: the next commit brings both."""
+    inner = InMemoryCheckpointStore()
+    store = FaultyStore(inner, Fault("before", "append", error=StoreError("out")))
+    lease = await store.acquire("r", "me", 15.0)
+    journal = Journal(store, await load(store, "r"), clock=SystemClock(), lease=lease)
+
+    with pytest.raises(StoreError, match="out"):
+        await journal.commit(lambda _: [e.ValueRecorded(1, 0, "paid", "1")], lane="a")
+    await Checkpointer(port=inner).snapshot("r", {"a": "note"})
+    await journal.commit(lambda _: [e.Parked("auth", "x")], lane="b", release=lambda _: True)
+
+    rows = await inner.read("r")
+    entries = [entry for entry, _ in decode_rows(rows, after=0, before=b"", run_id="r")]
+    assert [("CheckpointSaved", ""), ("ValueRecorded", "a"), ("Parked", "b")] == [
+        (type(entry.body).__name__, entry.lane) for entry in entries
+    ]
+    assert journal.released

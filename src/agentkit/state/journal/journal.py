@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from agentkit.core.contracts.entries import Body, Entry
 from agentkit.core.contracts.errors import HeadMoved, LeaseLost, RunNotFound, StoreUnreachable
@@ -90,6 +90,16 @@ async def append_note(
     raise StoreUnreachable(message)
 
 
+class _Unsettled(NamedTuple):
+    """An append that the store has not confirmed yet."""
+
+    rows: list[Row]
+    after: int
+    build: Build
+    lane: str
+    note_id: str
+
+
 class Journal:
     """Appends for one run, one append at a time, and keeps `state` the fold of what is durable.
 
@@ -115,7 +125,8 @@ class Journal:
         self._clock = clock
         self._lease = lease
         self._lock = asyncio.Lock()
-        self._unsettled: tuple[list[Row], int] | None = None
+        self._unsettled: _Unsettled | None = None
+        self._refused: _Unsettled | None = None
         self._overtaken = False
         self._cancelled: asyncio.CancelledError | None = None
 
@@ -170,7 +181,7 @@ class Journal:
                 releasing = release is not None and release(bodies)
                 if not bodies and not releasing:
                     return []
-                return await self._append(bodies, lane, note_id, release=releasing)
+                return await self._append(build, bodies, lane, note_id, release=releasing)
             except HeadMoved:
                 # The state holds entries that the store refused; nothing may build on it, also
                 # if reading the newest one is cut off and only the next commit gets to it.
@@ -180,7 +191,7 @@ class Journal:
                     raise
 
     async def _append(
-        self, bodies: Sequence[Body], lane: str, note_id: str, *, release: bool
+        self, build: Build, bodies: Sequence[Body], lane: str, note_id: str, *, release: bool
     ) -> list[Entry]:
         """The fold takes the entries in first, because the head's summary is made from it. Until
         the store has confirmed them they are `_unsettled` and the next commit sends them first.
@@ -201,15 +212,22 @@ class Journal:
             rows.append(row)
         for entry, row in zip(entries, rows, strict=True):
             state.apply(entry, row.check)
-        self._unsettled = (rows, after)
+        self._unsettled = _Unsettled(rows, after, build, lane, note_id)
         await self._send(rows, after, release=release)
         return entries
 
     async def _settle(self) -> None:
-        """Make sure of rows whose append was cut off between two attempts."""
+        """Make sure of rows whose append was cut off between two attempts. Where a note has taken
+        their place, what they said is decided anew, so that no outcome is lost.
+        """
         if self._unsettled is not None:
-            rows, after = self._unsettled
+            rows, after, *_ = self._refused = self._unsettled
             await self._send(rows, after, release=False)
+        elif self._refused is not None:
+            _, _, build, lane, note_id = self._refused
+            if bodies := build(self.state):
+                await self._append(build, bodies, lane, note_id, release=False)
+        self._refused = None
 
     async def _send(self, rows: Sequence[Row], after: int, *, release: bool) -> Head:
         """Send until the store has answered. Cancelled or failed in between, the very same rows
