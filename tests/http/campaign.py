@@ -33,7 +33,7 @@ class HttpCampaign(Campaign):
         stream: whether answers come as streams.
         script: what the model says; by default what the scenario's steps want.
         output: how a run has to end where the script is another one.
-        prompt, odd: see `HttpOrder`; for the workers to come.
+        prompt, odd, thinking: see `HttpOrder`; for the workers to come.
     """
 
     api: Api = "anthropic"
@@ -42,6 +42,7 @@ class HttpCampaign(Campaign):
     output: str = ""
     prompt: str = "Work."
     odd: bool = False
+    thinking: bool = True
     requests: int = 0
     bought: int = 0
     lost: int = 0
@@ -112,6 +113,7 @@ class HttpOrdeal(Ordeal):
             stream=campaign.stream,
             prompt=campaign.prompt,
             odd=campaign.odd,
+            thinking=campaign.thinking,
         )
 
     @property

@@ -272,6 +272,61 @@ def test_f093_settings_changed_between_kill_and_resume_change_nothing_that_is_se
     assert b"another way" not in json.dumps([c.request for c in ordeal.calls]).encode()
 
 
+@pytest.mark.parametrize(
+    ("began", "went_on"), [APIS, APIS[::-1]], ids=["to-openai", "to-anthropic"]
+)
+def test_what_one_provider_wrote_is_not_sent_to_another(
+    server: ForkServer, tmp_path: Path, began: Api, went_on: Api
+) -> None:
+    """A run is carried on with the other SDK: its text and calls go there, and no thinking,
+    signature or field of the first provider does.
+
+    The second worker asks for no thinking: in a tool loop that began without, Messages would want
+    the thoughts that its calls were made with.
+    """
+    campaign = _campaign(server, tmp_path, began, THOUGHTS)
+    with campaign.ordeal() as ordeal:
+        ordeal.worker("tool:before#4")
+        campaign.api, campaign.thinking = went_on, False
+        ordeal.finish()
+        ordeal.judge()
+
+    assert not campaign.violations, report(campaign.violations)
+    assert [] == campaign.refusals
+    assert 1 == campaign.kills
+    first = next(call for call in ordeal.calls if call.turn == 2)
+    assert ("chat" in first.path) == (went_on == "openai")
+    said = json.dumps([m for m in messages_of(first) if m["role"] == "assistant"])
+    assert [] == [word for word in ("signature", "thinking", "annotations") if word in said]
+    assert "Let me look." in said
+
+
+@any_stream
+def test_a_paused_answer_goes_back_as_it_came_after_a_kill(
+    server: ForkServer, tmp_path: Path, *, stream: bool
+) -> None:
+    """The provider paused in the middle of its own tool; the next worker sends just that back."""
+    search: dict[str, object] = {"type": "server_tool_use", "id": "srvtoolu_1"}
+    search |= {"name": "web_search", "input": {"query": "x"}}
+    paused = Answer(
+        text="Let me search.", thinking="Hm.", blocks=[search], stop_reason="pause_turn"
+    )
+    campaign = _campaign(server, tmp_path, "anthropic", [paused], stream=stream)
+    ordeal = _carried_through(campaign, ["append:after#2"])
+
+    last = messages_of(ordeal.calls[-1])[-1]
+    assert "assistant" == last["role"]
+    assert ["thinking", "text", "server_tool_use"] == [b["type"] for b in _blocks(last)]
+    assert search == _blocks(last)[-1]
+    assert 1 == campaign.kills
+
+
+def _blocks(message: dict[str, object]) -> list[dict[str, object]]:
+    content = message["content"]
+    assert isinstance(content, list)
+    return content
+
+
 @tool(side_effecting=False)
 async def look(what: str = "") -> str:
     """Look."""

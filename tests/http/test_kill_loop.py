@@ -43,6 +43,20 @@ def test_a_run_over_http_survives_a_kill_at_each_kind_of_border(
     assert campaign.bought > 4 * campaign.runs
 
 
+@every_kind_of_answer
+def test_a_run_over_http_survives_kills_at_random_instants(
+    server: ForkServer, tmp_path: Path, api: Api, stream: bool
+) -> None:
+    """Up to three workers of a run are killed from outside, whatever they have on the wire."""
+    campaign = HttpCampaign(server, tmp_path, api=api, stream=stream)
+    for seed in range(1, 7):
+        campaign.at_random(seed)
+
+    assert not campaign.violations, report(campaign.violations)
+    assert [] == campaign.refusals
+    assert campaign.kills > 0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @every_kind_of_answer

@@ -28,6 +28,7 @@ class HttpOrder(Order, frozen=True):
         stream: whether answers come as streams.
         prompt: the agent's system prompt, as this worker has it.
         odd: whether the agent has the odd tools too.
+        thinking: whether thinking is asked for, where the API has it.
     """
 
     api: Api = "anthropic"
@@ -35,6 +36,7 @@ class HttpOrder(Order, frozen=True):
     stream: bool = True
     prompt: str = "Work."
     odd: bool = False
+    thinking: bool = True
 
 
 def warm_up() -> None:
@@ -54,7 +56,7 @@ async def drive(order: HttpOrder) -> None:
     folder = Folder(Path(order.folder))
     plan = CrashPlan(order.at, how=order.how, log=folder.borders)
     store = CrashingStore(folder.store(), plan)
-    model = adapter(order.api, order.url, thinking=order.api == "anthropic")
+    model = adapter(order.api, order.url, thinking=order.thinking)
     services = Services(
         invoker=Invoker(
             CrashingLLM(model, plan, folder.answers, run=order.run),
