@@ -170,6 +170,7 @@ async def test_f004_results_that_are_there_are_kept_in_a_repair() -> None:
         (Turn(tool_calls=(ToolCall("c1", "look", '{"what": NaN}'),)), "not a JSON object"),
         (Turn(tool_calls=(call("look", what="a"),), stop="length"), "cut by the output limit"),
         (Turn(tool_calls=(ToolCall("c1", "look", '{"what": "a'),), stop="length"), "cut by"),
+        (Turn(tool_calls=(call("look", what="a"),), stop="refusal"), "provider stopped the answer"),
     ],
 )
 @pytest.mark.parametrize("dies", [False, True])

@@ -26,6 +26,7 @@ __all__ = [
     "IN_DOUBT",
     "SKIPPED",
     "TRUNCATED",
+    "WITHHELD",
     "CallPolicy",
     "idempotency_key",
     "plan_turn",
@@ -37,6 +38,10 @@ AUTOMATIC_ATTEMPTS = 10
 TRUNCATED = (
     "This call was not run: the answer was cut by the output limit, so its arguments may be "
     "incomplete. Repeat the call with a shorter answer."
+)
+WITHHELD = (
+    "This call was not run: the provider stopped the answer that it stands in, so the call may not "
+    "be what was meant."
 )
 DUPLICATE = "This call repeats an earlier one of the same turn; it ran once, see the result there."
 ATTEMPTS_SPENT = "This call was interrupted {attempts} times and has no attempts left; no result."
@@ -149,6 +154,8 @@ class _Planner(NamedTuple):
         record = call.record
         if self.turn.answer.stop == "length":
             return self._finish(call, "error", TRUNCATED)
+        if self.turn.answer.stop == "refusal":
+            return self._finish(call, "error", WITHHELD)
         if policy.problem:
             return self._finish(call, "error", policy.problem)
         if record.id and any(one.record == record for one in self.turn.calls[: call.index]):
