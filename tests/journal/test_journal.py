@@ -13,6 +13,7 @@ from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWr
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.journal import Journal, load
 from agentkit.testing.faulty import Fault, FaultyStore
+from tests.agents.kit import kinds_of
 
 
 class CutOffReads(StoreWrapper):
@@ -30,7 +31,8 @@ class CutOffReads(StoreWrapper):
 async def test_nothing_builds_on_entries_that_the_store_refused() -> None:
     """A note takes the place of an entry, and reading it is cut off; the next commit reads anew.
 
-    Without that the next entry would be chained to one that is not there.
+    Without that the next entry would be chained to one that is not there, and what the first
+    commit had to say would be lost.
     """
     inner = InMemoryCheckpointStore()
     store = CutOffReads(inner)
@@ -40,11 +42,12 @@ async def test_nothing_builds_on_entries_that_the_store_refused() -> None:
     store.cut_off = True
 
     with pytest.raises(asyncio.CancelledError):
-        await journal.commit(lambda _: [e.Failed("lost place")], lane="")
+        await journal.commit(lambda _: [e.Parked("auth", "no key")], lane="")
     await journal.commit(lambda _: [e.Failed("in place")], lane="")
 
     state = await load(inner, "r")
-    assert (2, e.Failed("in place")) == (state.seq, state.end)
+    assert ["CheckpointSaved", "Parked", "Failed"] == await kinds_of(inner)
+    assert e.Failed("in place") == state.end
     assert journal.state.check == state.check
 
 

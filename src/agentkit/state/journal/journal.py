@@ -171,9 +171,14 @@ class Journal:
         release: Callable[[Sequence[Body]], bool] | None,
         follow: bool,
     ) -> list[Entry]:
+        mine: _Unsettled | None = None
         while True:
             if self._overtaken:
-                self.state = await load(self._port, self.state.run_id)
+                try:
+                    self.state = await load(self._port, self.state.run_id)
+                except BaseException:  # cut off: the next commit decides on it
+                    self._refused = self._refused or mine
+                    raise
                 self._overtaken = False
             try:
                 await self._settle()
@@ -185,7 +190,7 @@ class Journal:
             except HeadMoved:
                 # The state holds entries that the store refused; nothing may build on it, also
                 # if reading the newest one is cut off and only the next commit gets to it.
-                self._unsettled = None
+                mine, self._unsettled = self._unsettled, None
                 self._overtaken = True
                 if not follow:
                     raise
