@@ -22,6 +22,7 @@ from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState, LaneState, Tu
 __all__ = [
     "ATTEMPTS_SPENT",
     "AUTOMATIC_ATTEMPTS",
+    "CANNOT_RUN",
     "DUPLICATE",
     "IN_DOUBT",
     "SKIPPED",
