@@ -32,7 +32,7 @@ from agentkit.agents.result import AgentEvent
 from agentkit.agents.spec import AgentSpec, bare_model
 from agentkit.agents.telling import CurrentTurn, Teller
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import LeaseLost, ModelError, StoreError
+from agentkit.core.contracts.errors import ModelError, RunError, StoreError
 from agentkit.core.contracts.model import ModelReply, ModelRequest
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON
@@ -364,7 +364,7 @@ class Drive:
             await self._journal.commit(
                 self._last_words, lane=self._spec.lane, release=lambda _: True
             )
-        except (StoreError, LeaseLost) as error:
+        except (StoreError, RunError) as error:
             _log.warning("run %r: lease not released, it will lapse: %s", self.state.run_id, error)
 
     def _last_words(self, state: RunState) -> Sequence[e.Body]:
