@@ -66,10 +66,14 @@ class Agent:
         cognition: Cognition | None = None,
     ) -> None:
         self.name = name
+        if not isinstance(model, str | LLMPort) or isinstance(model, type):
+            raise InvalidSpec(f"agent {name!r}: {model!r} is neither a model's name nor a model")
         self.model = model if isinstance(model, str) else model.origin
         self.llm = None if isinstance(model, str) else model
         self.prompt = prompt
         self.reference = ""
+        if isinstance(cognition, type):
+            raise InvalidSpec(f"agent {name!r}: give an object: cognition={cognition.__name__}(…)")
         self.cognition: Cognition = cognition or SingleCallCognition()
         self._registry = ToolRegistry(self.cognition.tools)
         self._made: AgentSpec | None = None

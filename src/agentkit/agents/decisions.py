@@ -22,6 +22,10 @@ def check_decisions(state: RunState, decisions: Mapping[str, Decision | str]) ->
     Raises:
         InvalidDecision: a question is not open, or an answer is not among its allowed ones.
     """
+    checked: object = decisions
+    if not isinstance(checked, Mapping):
+        message = f"run {state.run_id!r}: decisions are given by question, {{'q7': 'skip'}}; not"
+        raise InvalidDecision(f"{message} {decisions!r}")
     notes = []
     for question_id, given in decisions.items():
         decision = _typed(state, question_id, given)

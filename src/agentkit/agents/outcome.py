@@ -44,7 +44,21 @@ def result_of(state: RunState) -> AgentResult:
         )
     waiting = Suspended(state.run_id, state.questions)
     return AgentResult(
-        state.run_id, text, state.usage, "suspended", partial=True, suspended=waiting
+        state.run_id,
+        text,
+        state.usage,
+        "suspended",
+        partial=True,
+        suspended=waiting,
+        message=_waits_for(state),
+    )
+
+
+def _waits_for(state: RunState) -> str:
+    open_ones = ", ".join(f"{question.id} about {question.tool}" for question in state.questions)
+    return (
+        f"run {state.run_id!r} waits for decisions: {open_ones}. Read `suspended.questions`, then "
+        "answer with `agent.resume`."
     )
 
 

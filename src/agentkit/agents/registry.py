@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.types import CallRecord, ToolCall, ToolDefinition
 from agentkit.core.contracts.values import parse_arguments
 from agentkit.state.journal.recovery import CallPolicy
@@ -29,11 +30,18 @@ class ToolRegistry:
     """Looks calls up. Holds no run state.
 
     Args:
-        tools: of the agent, names already known to differ.
+        tools: of the agent.
+
+    Raises:
+        InvalidSpec: two tools share a name.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        self._tools = {tool.name: tool for tool in tools}
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise InvalidSpec(f"two tools are named {tool.name!r}; tool names must differ")
+            self._tools[tool.name] = tool
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:

@@ -42,7 +42,7 @@ class AgentResult(msgspec.Struct, frozen=True):
         stop_reason: why it gave this result.
         partial: the output is not a finished answer.
         suspended: the open questions, where the run waits for decisions.
-        message: one paragraph about a run that was parked, failed or cancelled.
+        message: one paragraph about a run that waits, or was parked, failed or cancelled.
         parked: short word for what stopped a parked run.
     """
 

@@ -89,9 +89,13 @@ def settle(
     """Complete what the caller gave; without a context or a run id the run gets a random one.
 
     Raises:
-        InvalidSpec: both a context and a store were given, or a context and another run id.
+        InvalidSpec: both a context and a store were given, or a context and another run id; or
+            the context is none.
         InvalidStoreUrl: the store URL is malformed or unknown.
     """
+    given: object = ctx
+    if not (given is None or isinstance(given, RunContext)):
+        raise InvalidSpec(f"{ctx!r} is no RunContext; for a run's id alone write run_id=…")
     context = ctx or RunContext(correlation_id=SystemChance().token() if run_id is None else run_id)
     if run_id not in {None, context.correlation_id}:
         message = f"run {run_id!r} was given the context of another run"

@@ -53,16 +53,11 @@ def make_spec(
 
     Raises:
         InvalidId: the name cannot name an agent.
-        InvalidSpec: `max_iterations` is not positive, two tools share a name, or a text is none.
+        InvalidSpec: `max_iterations` is not positive, or a text is none.
     """
     check_id(name, what="agent name")
     if max_iterations < 1:
         message = f"agent {name!r}: max_iterations must be at least 1, not {max_iterations}"
-        raise InvalidSpec(message)
-    names = [tool.name for tool in tools]
-    twice = sorted({tool for tool in names if names.count(tool) > 1})
-    if twice:
-        message = f"agent {name!r}: two tools are named {twice[0]!r}; tool names must differ"
         raise InvalidSpec(message)
     try:
         definition = msgspec.json.encode([model, system, tools], order="sorted")

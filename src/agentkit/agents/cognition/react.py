@@ -37,17 +37,22 @@ class ReActCognition:
         max_iterations: model answers of one run, over its whole life, before it is parked.
 
     Raises:
-        InvalidSpec: something in `tools` was not made with `@tool`.
+        InvalidSpec: `tools` is no list, something in it was not made with `@tool`, or
+            `max_iterations` is less than 1.
     """
 
     def __init__(
         self, tools: Sequence[Tool] = (), *, max_iterations: int = DEFAULT_MAX_ITERATIONS
     ) -> None:
-        candidates: Sequence[object] = tools
+        candidates: object = tools
+        if not isinstance(candidates, Sequence):
+            raise InvalidSpec(f"tools is a list, [{_name(tools)}] for one tool; not {tools!r}")
         for candidate in candidates:
             if not isinstance(candidate, Tool):
                 message = f"{candidate!r} is not a tool; decorate it with @tool(side_effecting=…)"
                 raise InvalidSpec(message)
+        if max_iterations < 1:
+            raise InvalidSpec(f"max_iterations must be at least 1, not {max_iterations}")
         self.tools = tuple(tools)
         self.max_iterations = max_iterations
 
@@ -62,3 +67,7 @@ class SingleCallCognition:
 
     tools: tuple[Tool, ...] = ()
     max_iterations = 1
+
+
+def _name(thing: object) -> str:
+    return thing.name if isinstance(thing, Tool) else getattr(thing, "__name__", "…")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.ports import ChancePort, CheckpointPort, ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
@@ -37,6 +38,9 @@ class Services:
         clock: time and sleep.
         chance: random numbers.
         threads: where synchronous tools run; `None`: 64 daemon threads of the process.
+
+    Raises:
+        InvalidSpec: a bare model or a bare store was given.
     """
 
     invoker: Invoker | None = None
@@ -47,6 +51,16 @@ class Services:
     _private: dict[str, CheckpointerPort] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        if self.invoker is not None and not hasattr(self.invoker, "retry"):
+            kind = type(self.invoker).__name__
+            raise InvalidSpec(f"Services: {kind} is no Invoker; write invoker=Invoker(model)")
+        if self.checkpointer is not None and not hasattr(self.checkpointer, "port"):
+            kind = type(self.checkpointer).__name__
+            raise InvalidSpec(
+                f"Services: {kind} is no Checkpointer; write checkpointer=Checkpointer(store)"
+            )
 
     def checkpointer_or(self, make: Callable[[], CheckpointerPort]) -> CheckpointerPort:
         """The checkpointer, or a private one of this object, made once."""

@@ -64,7 +64,7 @@ class FakeLLM:
             turn = Turn(content=answer)
             self._next = lambda _: turn
         else:
-            self._next = lambda request: answer(_shown(request))
+            self._next = lambda request: _turn(answer(_shown(request)))
         self._model = model
         self.requests: list[ModelRequest] = []
 
@@ -77,7 +77,10 @@ class FakeLLM:
 
         def take(_: ModelRequest) -> Turn:
             if not remaining:
-                message = f"the script of this FakeLLM has {total} turns and all are used"
+                message = (
+                    f"the script of this FakeLLM has {total} turns and all are used; a script does "
+                    "not begin again: make a new FakeLLM, or FakeLLM(fn) for any number of answers"
+                )
                 raise ScriptExhausted(message)
             return remaining.pop()
 
@@ -102,6 +105,13 @@ class FakeLLM:
             model=self._model,
             native=turn.native,
         )
+
+
+def _turn(answer: object) -> Turn:
+    if not isinstance(answer, Turn):
+        kind = type(answer).__name__
+        raise TypeError(f"the function of this FakeLLM returned {kind}; it must return a Turn")
+    return answer
 
 
 def _shown(request: ModelRequest) -> Sequence[Message]:

@@ -136,5 +136,6 @@ def from_string(spec: str) -> LLMPort:
     build = _BUILDERS.get(prefix)
     if build is None or not model.strip():
         known = ", ".join(f"{name}:<model>" for name in _BUILDERS)
-        raise InvalidSpec(f"{spec!r} names no model; write one of: {known}")
+        what = f"{spec!r} names no model" if spec else "the agent has no model"
+        raise InvalidSpec(f"{what}; write one of: {known}")
     return build(model.strip())

@@ -33,6 +33,9 @@ def open_store(url: str) -> JournalPort:
         InvalidStoreUrl: it is malformed, or this release has no such store. Passwords in it are
             masked in the message.
     """
+    given: object = url
+    if not isinstance(given, str):
+        raise InvalidStoreUrl(f"{url!r} is not a store URL but no text. Known ones: {_KNOWN}.")
     match = _SCHEME.fullmatch(url)
     if match is None:
         if url.endswith(_FILE_SUFFIXES):
