@@ -21,8 +21,8 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
 - The store is `--store`, else `AGENTKIT_STORE_URL`, else `sqlite:///agentkit.db`. `run` makes a
   store that is not there yet, `doctor` notes it, and every other command leaves with 6.
 - With `--json` standard output is one JSON document, errors included: `error`, `message`, `run` and
-  `facts`. Without it the answer alone goes to standard output, what happens on the way to standard
-  error.
+  `facts`. Without it the answer alone goes to standard output. What happens on the way, and what an
+  agent's module and tools print, goes to standard error.
 - What models, tools and users wrote is escaped: no control sequence and no mark that turns the
   writing direction reaches the terminal. `NO_COLOR` is honoured.
 - SIGINT and SIGTERM end a worker in order: its lease is released, the run is resumable at once, and

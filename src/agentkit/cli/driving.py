@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass
 from shlex import quote
 from typing import NoReturn
@@ -15,7 +18,7 @@ from agentkit.agents.decisions import NEED_VALUE
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
 from agentkit.cli.output import as_dict, emit_json, one_line, say, shorten
 from agentkit.cli.reference import load_agent, load_recorded
-from agentkit.cli.session import leave_with, missing_file, run_command
+from agentkit.cli.session import leave_interrupted, leave_with, missing_file, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
@@ -45,23 +48,40 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
     try:
         decisions = parse_answers(order.answers)
         run_id = check_id(order.run_id) if order.run_id is not None else SystemChance().token()
-        agent = load_agent(order.reference) if order.reference else None
+        with _prints_aside():
+            agent = load_agent(order.reference) if order.reference else None
         invoker = _invoker(order.model)
         scope = Scope(tenant=order.tenant)
         scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
+    except KeyboardInterrupt:
+        leave_interrupted(as_json=as_json)
+
+    left_behind = [run_id]
 
     async def work(store: JournalPort) -> int:
         if agent is not None and invoker is None and missing_file(store) is not None:
             _check_model(agent)
         services = Services(invoker=invoker, checkpointer=Checkpointer(port=store))
         context = RunContext(correlation_id=run_id, scope=scope, services=services)
-        chosen = agent or await _recorded(store.scoped(scope), run_id)
-        result = await _follow(chosen, order, context, decisions, quiet=as_json)
+        try:
+            with _prints_aside():
+                chosen = agent or await _recorded(store.scoped(scope), run_id)
+                result = await _follow(chosen, order, context, decisions, quiet=as_json)
+        except asyncio.CancelledError:
+            if missing_file(store) is not None or not await _has_begun(store.scoped(scope), run_id):
+                left_behind.clear()
+            raise
         return _report(result, as_json=as_json)
 
-    run_command(store_url, work, as_json=as_json, creates=order.task is not None, run_id=run_id)
+    creates = order.task is not None
+    run_command(store_url, work, as_json=as_json, creates=creates, left_behind=left_behind)
+
+
+def _prints_aside() -> AbstractContextManager[object]:
+    """What an agent's module and tools print is not the answer, so it goes to standard error."""
+    return redirect_stdout(sys.stderr)
 
 
 def parse_answers(answers: Sequence[str]) -> dict[str, Decision]:
@@ -95,6 +115,11 @@ def _value(text: str) -> JSON:
     except (ValueError, RecursionError):
         return text
     return value
+
+
+async def _has_begun(store: JournalPort, run_id: str) -> bool:
+    head = await store.head(run_id)
+    return head is not None and head.seq > 0
 
 
 async def _recorded(store: JournalPort, run_id: str) -> Agent:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import NoReturn
@@ -18,7 +18,14 @@ from agentkit.core.contracts.errors import AgentkitError, RunError, StoreUnreach
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import open_store
 
-__all__ = ["DEFAULT_STORE", "STORE_VARIABLE", "leave_with", "missing_file", "run_command"]
+__all__ = [
+    "DEFAULT_STORE",
+    "STORE_VARIABLE",
+    "leave_interrupted",
+    "leave_with",
+    "missing_file",
+    "run_command",
+]
 
 STORE_VARIABLE = "AGENTKIT_STORE_URL"
 DEFAULT_STORE = "sqlite:///agentkit.db"
@@ -30,7 +37,7 @@ def run_command(
     *,
     as_json: bool,
     creates: bool = False,
-    run_id: str = "",
+    left_behind: Sequence[str] = (),
 ) -> NoReturn:
     """Open the store, run `work` on it, close it, and leave with what it says.
 
@@ -42,7 +49,7 @@ def run_command(
         work: gets the store and returns an exit code.
         as_json: print an error as JSON.
         creates: a store that is not there yet is made; otherwise it is an error.
-        run_id: the run that `work` drives.
+        left_behind: the run that can be resumed where `work` is interrupted; read at that moment.
     """
     warnings.showwarning = _show_warning
     try:
@@ -50,8 +57,7 @@ def run_command(
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        _tell_of_interruption(run_id, as_json=as_json)
-        code = INTERRUPTED
+        leave_interrupted("".join(left_behind), as_json=as_json)
     sys.exit(code)
 
 
@@ -69,7 +75,8 @@ def leave_with(error: AgentkitError, *, as_json: bool) -> NoReturn:
     sys.exit(code)
 
 
-def _tell_of_interruption(run_id: str, *, as_json: bool) -> None:
+def leave_interrupted(run_id: str = "", *, as_json: bool) -> NoReturn:
+    """Tell of an interruption, and of the run that it left behind, and leave with 130."""
     message = "interrupted"
     if run_id:
         message += f"; the run is resumable: agentkit resume {quote(run_id)}"
@@ -77,6 +84,7 @@ def _tell_of_interruption(run_id: str, *, as_json: bool) -> None:
         emit_json({"error": "Interrupted", "message": message, "run": run_id or None, "facts": {}})
     else:
         say(message, error=True)
+    sys.exit(INTERRUPTED)
 
 
 async def _interruptible(
