@@ -226,6 +226,8 @@ class Ordeal:
             state = self.state()
             if state.end is not None:
                 return state
+            if state.parked is not None:
+                raise NoProgress(f"{self.folder.path}: the run is parked: {state.parked.message}")
             self.worker()
         raise NoProgress(f"{self.folder.path}: the run did not end in {_MAX_WORKERS} workers")
 
