@@ -111,7 +111,7 @@ class RunParked(RunError):
     """The run stopped at something to mend; `resume(run_id, {}, ctx)` goes on after mending.
 
     Attributes:
-        reason: short word (`auth`, `quota`, `invalid_request`, `retries_spent`, `recoveries`, …).
+        reason: short word (`auth`, `quota`, `invalid_request`, `retries_spent`, …).
         usage: what the run has used so far.
     """
 
