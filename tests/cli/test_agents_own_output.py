@@ -1,5 +1,8 @@
 """Agents that print, and agents that are interrupted before their run is there."""
 
+import subprocess
+import sys
+
 from tests.cli.kit import Shell
 
 PRINTING = '''
@@ -73,3 +76,16 @@ def test_an_interruption_of_the_import_is_one(shell: Shell) -> None:
     done = shell("run", "endless:agent", "Go.")
 
     assert (130, "interrupted\n") == (done.code, done.err)
+
+
+def test_a_run_of_pythons_own_says_that_its_agent_must_be_named(shell: Shell) -> None:
+    """A run that was not started from the command line records no reference."""
+    program = "import agents; agents.talker.run_sync('Talk.', run_id='r1', store='runs.db')"
+    subprocess.run([sys.executable, "-c", program], cwd=shell.folder, check=True)
+
+    done = shell("resume", "r1")
+
+    assert 2 == done.code
+    assert "it was started from Python" in done.err
+    assert "--agent module:variable" in done.err
+    assert 0 == shell("resume", "r1", "--agent", "agents:talker").code

@@ -28,7 +28,7 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
 - SIGINT and SIGTERM end a worker in order: its lease is released, the run is resumable at once, and
   the exit code is 130.
 - `resume` imports the agent that the run was started with only from the current folder; name any
-  other with `--agent`.
+  other with `--agent`, and that of a run which Python started too.
 """
 
 

@@ -52,10 +52,11 @@ def load_recorded(reference: str, *, run_id: str) -> Agent:
     top = reference.partition(":")[0].partition(".")[0]
     here = Path.cwd()
     if not top or not ((here / top).is_dir() or (here / f"{top}.py").is_file()):
-        known = f"it was started as {reference!r}, which" if reference else "its agent"
-        message = (
-            f"run {run_id!r}: {known} is not in the current folder; say which agent carries it "
-            "on: --agent module:variable"
+        known = (
+            f"it was started as {reference!r}, which is not in the current folder"
+            if reference
+            else "it was started from Python, so it does not say where its agent is"
         )
+        message = f"run {run_id!r}: {known}; say which agent carries it on: --agent module:variable"
         raise InvalidSpec(message)
     return load_agent(reference)

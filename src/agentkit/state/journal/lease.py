@@ -122,7 +122,10 @@ class Tenure:
             return
         run, epoch = self.lease.run, self.lease.epoch
         if self.lost:
-            text = "another worker has taken it over; this one stops, and the run goes on there"
+            text = (
+                "another worker has taken it over, or the run or its store was deleted; this one "
+                "stops"
+            )
         else:
             text = "it was not renewed in time and may have lapsed; resume the run to go on"
         raise LeaseLost(f"lost the lease of run {run!r} (epoch {epoch}): {text}", run_id=run)
