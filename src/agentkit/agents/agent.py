@@ -122,13 +122,32 @@ class Agent:
         store: str | None = None,
         wait_seconds: float = 0.0,
     ) -> AgentResult:
-        """`run` for code without an event loop; all such calls share one background loop."""
+        """`run` for code without an event loop; all such calls share one background loop.
+
+        Args, result and errors are those of `run`.
+
+        Raises:
+            StoreMisused: called inside a running event loop, which it would block.
+        """
         return run_in_background(
             self.run(task, ctx, run_id=run_id, store=store, wait_seconds=wait_seconds)
         )
 
     def stream(self, task: str, ctx: RunContext, *, wait_seconds: float = 0.0) -> RunStream:
-        """Like `run`, telling what happens; the last event is `final` with the result."""
+        """Like `run`, telling what happens; the last event is `final` with the result.
+
+        Args:
+            task: what to do.
+            ctx: which run, and what it works with.
+            wait_seconds: how long to wait for another worker that holds the run.
+
+        Returns:
+            A stream for `async for`; nothing happens before it is first read.
+
+        Raises:
+            InvalidSpec: the task is empty. Others come from the stream, as for `run`; but a run
+                that is parked or failed ends with a `final` event that says so.
+        """
         checked = _checked_task(task)
         setting = settle(self.llm or self.model, ctx, run_id=None, store=None)
         return self._stream(setting, checked, wait_seconds, deltas=True)
@@ -171,7 +190,17 @@ class Agent:
         *,
         wait_seconds: float = LEASE_SECONDS,
     ) -> RunStream:
-        """Like `resume`, telling what happens; decisions are recorded when it is first read."""
+        """Like `resume`, telling what happens; decisions are recorded when it is first read.
+
+        Args:
+            run_id: the run.
+            decisions: as for `resume`.
+            ctx: which run, and what it works with; its `correlation_id` must be `run_id`.
+            wait_seconds: how long to wait for another worker that holds the run.
+
+        Returns:
+            A stream for `async for`; errors come from it, as for `resume`.
+        """
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=None)
         return self._stream(setting, None, wait_seconds, deltas=True, decisions=decisions)
 

@@ -26,7 +26,12 @@ id and are never replayed."""
 
 
 class Suspended(msgspec.Struct, frozen=True):
-    """What a run waits for; `agent.resume(run_id, {question.id: …}, ctx)` answers."""
+    """What a run waits for; `agent.resume(run_id, {question.id: …}, ctx)` answers.
+
+    Args:
+        run_id: the run.
+        questions: the open ones, in the order in which they were asked.
+    """
 
     run_id: str
     questions: tuple[Question, ...]

@@ -52,6 +52,10 @@ class FakeLLM:
     with several processes, since it answers from what the run knows. `FakeLLM.script([...])`
     answers turn by turn and raises `ScriptExhausted` beyond the last; its position is per object.
 
+    Args:
+        answer: a text, or a function from the transcript to a `Turn`.
+        model: the name under which it answers.
+
     Attributes:
         requests: every request received, in order.
     """
