@@ -1,6 +1,8 @@
 """Keys, models, paths, and bodies that are not JSON."""
 
+import socket
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -126,6 +128,18 @@ def test_a_body_without_length_is_refused(provider: StrictProvider) -> None:
     response = request(provider.url, "POST", "/v1/messages", headers=headers)
 
     assert response.status == 411
+
+
+def test_half_a_request_is_none(provider: StrictProvider) -> None:
+    """A client that is killed while it sends has asked nothing, so nothing is refused either."""
+    host, _, port = urlsplit(provider.url).netloc.partition(":")
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(head + b'{"model": "gp')
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(1)
+
+    assert (b"", []) == (answer, provider.calls)
 
 
 def test_a_body_over_the_limit_is_refused(provider: StrictProvider) -> None:

@@ -130,7 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("content-length", "")
         if not length.isdecimal():
             return _NO_LENGTH
-        return _TOO_LARGE if int(length) > MAX_BODY_BYTES else self.rfile.read(int(length))
+        if int(length) > MAX_BODY_BYTES:
+            return _TOO_LARGE
+        raw = self.rfile.read(int(length))
+        if len(raw) < int(length):
+            raise ConnectionAbortedError("the client went away in the middle of its request")
+        return raw
 
     def head(self, reply: Reply, *, length: int | None) -> None:
         """Send status and headers."""
