@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentkit.agents import Agent, AgentResult
     from agentkit.agents.cognition import ReActCognition, SingleCallCognition
-    from agentkit.core.contracts.types import Scope, ToolCall
+    from agentkit.core.contracts.types import Decision, Scope, ToolCall
     from agentkit.core.runtime import Invoker, RunContext, Services
     from agentkit.state.checkpoints import Checkpointer
     from agentkit.tools import ToolContext, tool
@@ -21,6 +21,7 @@ __all__ = [
     "Agent",
     "AgentResult",
     "Checkpointer",
+    "Decision",
     "Invoker",
     "ReActCognition",
     "RunContext",
@@ -37,6 +38,7 @@ _HOMES = {
     "Agent": "agentkit.agents",
     "AgentResult": "agentkit.agents",
     "Checkpointer": "agentkit.state.checkpoints",
+    "Decision": "agentkit.core.contracts.types",
     "Invoker": "agentkit.core.runtime",
     "ReActCognition": "agentkit.agents.cognition",
     "RunContext": "agentkit.core.runtime",
