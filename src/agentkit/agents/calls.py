@@ -80,6 +80,10 @@ class CallRunner:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
+    def running(self) -> bool:
+        """Whether a call is in flight."""
+        return bool(self._attempts)
+
     @property
     def in_flight(self) -> frozenset[int]:
         """Calls whose end has not been taken from the mailbox."""

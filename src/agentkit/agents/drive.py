@@ -27,6 +27,7 @@ from agentkit.agents.decide import (
     open_turn,
     parked_by,
 )
+from agentkit.agents.pump import told_while_running
 from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.result import AgentEvent
 from agentkit.agents.spec import AgentSpec, bare_model
@@ -40,7 +41,7 @@ from agentkit.core.contracts.values import decode_value, encode_value, to_text
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.lanes import CallState, LaneState, TurnState
+from agentkit.state.journal.lanes import LaneState, TurnState
 from agentkit.state.journal.recovery import plan_turn
 
 __all__ = ["SLACK_SECONDS", "Drive"]
@@ -251,26 +252,29 @@ class Drive:
     async def _dispatch(self, action: Dispatch) -> AsyncGenerator[AgentEvent, None]:
         """Make the calls whose intents are durable, and record each outcome as it comes."""
         self._start([call.index for call in action.calls])
-        while self._runner.in_flight:
-            items = await self._runner.next()
-            events = [
-                AgentEvent("progress", item.text, call=self._turn.call(item.index))
-                for item in items
-                if isinstance(item, Told)
-            ]
-            self._take(items)
-            if self._ended:
-                events += await self._record(self._after_outcomes)
-                again = [index for index in self._ended if self._calls[index].outcome is None]
-                self._ended.clear()
-                self._start(again)
-            for event in events:
-                yield event
+        while self._runner.running():
+            events = await self._step()
+            telling = told_while_running(events, self._step, self._runner.running)
+            async with aclosing(telling):
+                async for event in telling:
+                    yield event
 
-    @property
-    def _calls(self) -> list[CallState]:
-        turn = self._lane.turn
-        return [] if turn is None else turn.calls
+    async def _step(self) -> list[AgentEvent]:
+        """Wait until something happened to the calls, record it, and tell."""
+        items = await self._runner.next()
+        events = [
+            AgentEvent("progress", item.text, call=self._turn.call(item.index))
+            for item in items
+            if isinstance(item, Told)
+        ]
+        self._take(items)
+        if self._ended:
+            events += await self._record(self._after_outcomes)
+            calls = self._lane.turn.calls if self._lane.turn is not None else []
+            again = [index for index in self._ended if calls[index].outcome is None]
+            self._ended.clear()
+            self._start(again)
+        return events
 
     def _start(self, indexes: Sequence[int]) -> None:
         """Dispatch; after this a call is in doubt until its outcome is recorded."""
@@ -340,8 +344,6 @@ class Drive:
             recorded = e.ValueRecorded(turn.answer.turn, index, name, known)
             await self._journal.commit(lambda _: [recorded], lane=self._spec.lane)
         return decode_value(known)
-
-    # --- the end -----------------------------------------------------------------------------
 
     async def _close(self) -> None:
         """End the tenure in order: keep what ended, close what never began, release."""
