@@ -365,10 +365,11 @@ async def test_closing_ends_threads_and_files(
 
 async def test_a_forgotten_store_ends_its_threads(tmp_path: Path) -> None:
     """A store that nobody holds any more leaves no thread behind."""
+    others = set(threading.enumerate())
     store = SqliteCheckpointStore(tmp_path / "runs.db")
     await started(store, "r")
     await store.read("r")
-    threads = [t for t in threading.enumerate() if t.name.startswith("agentkit-sqlite")]
+    threads = set(threading.enumerate()) - others
 
     del store
     gc.collect()
