@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import threading
@@ -41,17 +42,20 @@ class DaemonThreads:
         future: asyncio.Future[_T] = loop.create_future()
         context = contextvars.copy_context()
 
-        def job() -> None:
+        def job() -> Callable[[], None]:
             result: _T | None = None
             error: BaseException | None = None
             try:
                 result = context.run(call)
             except BaseException as exc:  # noqa: BLE001  # it belongs to whoever awaits the call
                 error = exc
-            try:
-                loop.call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+
+            def answer() -> None:
+                # A loop that is closed refuses: nobody waits any more.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(_settle, future, result, error)
+
+            return answer
 
         if os.getpid() != self._pid:
             self._reset()
@@ -63,21 +67,23 @@ class DaemonThreads:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._jobs: deque[Callable[[], Callable[[], None]]] = deque()
         self._threads = 0
-        self._idle = 0
+        self._free = 0  # threads that come for a job without being made
 
     def _provide(self) -> None:
         """See that somebody takes the new job; called under the lock."""
-        if len(self._jobs) <= self._idle:
+        if len(self._jobs) <= self._free:
             self._changed.notify()
         elif self._threads < self._limit:
             self._threads += 1
+            self._free += 1
             name = f"agentkit-tool-{self._threads}"
             try:
                 threading.Thread(target=self._work, name=name, daemon=True).start()
             except RuntimeError:
                 self._threads -= 1
+                self._free -= 1
                 if not self._threads:
                     self._jobs.pop()
                     raise
@@ -86,12 +92,14 @@ class DaemonThreads:
         while True:
             with self._changed:
                 while not self._jobs:
-                    self._idle += 1
                     self._changed.wait()
-                    self._idle -= 1
+                self._free -= 1
                 job = self._jobs.popleft()
-            job()
-            del job  # an idle thread must not keep the last call's values alive
+            answer = job()
+            with self._changed:
+                self._free += 1  # first: who hears the answer may bring the next call at once
+            answer()
+            del job, answer  # an idle thread must not keep the last call's values alive
 
 
 @cache
