@@ -18,6 +18,7 @@ from agentkit.core.contracts.ports import (
     CheckpointPort,
     ClockPort,
     Head,
+    HeartbeatPort,
     JournalPort,
     Lease,
     Row,
@@ -53,12 +54,14 @@ def context(
     identity: str = "",
     clock: ClockPort | None = None,
     retry: RetryPolicy | None = None,
+    heartbeat: HeartbeatPort | None = None,
 ) -> RunContext:
     """A run on `store`, worked on with `llm`."""
     services = Services(
         invoker=Invoker(llm=llm, retry=retry),
         checkpointer=Checkpointer(port=store),
         clock=clock or SystemClock(),
+        heartbeat=heartbeat,
     )
     return RunContext(
         correlation_id=run_id, scope=scope or Scope(), services=services, identity=identity

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkit.agents import agent as agent_module
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost
 from agentkit.core.testing import FakeClock
@@ -27,11 +26,10 @@ from tests.agents.kit import (
 
 
 @pytest.fixture
-def beats(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ThreadHeartbeat, FakeClock]]:
+def beats() -> Iterator[tuple[ThreadHeartbeat, FakeClock]]:
     """A heartbeat that beats only when it is told to, on a clock that stands still."""
     clock = FakeClock()
     heartbeat = ThreadHeartbeat(clock=clock, start=lambda _: None)
-    monkeypatch.setattr(agent_module, "heartbeat_for", lambda _: heartbeat)
     yield heartbeat, clock
     assert not heartbeat._watched, "a drive that ended is still watched"
 
@@ -66,9 +64,9 @@ async def test_f060_a_worker_that_could_not_renew_starts_nothing_more(
 
     Its outcome is kept, since nobody else took the run; no model and no tool is called after it.
     """
-    _, clock = beats
+    heartbeat, clock = beats
     held, store = Held(), InMemoryCheckpointStore()
-    task = asyncio.create_task(held.agent.run(TASK, context(held.llm, store)))
+    task = asyncio.create_task(held.agent.run(TASK, context(held.llm, store, heartbeat=heartbeat)))
     await held.entered.wait()
     clock.advance(LEASE_SECONDS)
 
@@ -89,7 +87,7 @@ async def test_f060_a_worker_that_renews_goes_on_however_long_it_takes(
     """Ten leases long in one tool, a beat now and then: the run ends as ever."""
     heartbeat, clock = beats
     held, store = Held(), InMemoryCheckpointStore()
-    task = asyncio.create_task(held.agent.run(TASK, context(held.llm, store)))
+    task = asyncio.create_task(held.agent.run(TASK, context(held.llm, store, heartbeat=heartbeat)))
     await held.entered.wait()
     for _ in range(30):
         clock.advance(5.0)
@@ -123,7 +121,7 @@ async def test_f061_a_worker_that_was_replaced_stops_at_its_next_word(
     """Somebody else holds the run; the heartbeat tells, and the running tool is given up."""
     heartbeat, _ = beats
     held, store = Held(), InMemoryCheckpointStore()
-    task = asyncio.create_task(held.agent.run(TASK, context(held.llm, store)))
+    task = asyncio.create_task(held.agent.run(TASK, context(held.llm, store, heartbeat=heartbeat)))
     await held.entered.wait()
     head = await store.head(RUN)
     assert head is not None

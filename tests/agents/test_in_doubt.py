@@ -12,6 +12,7 @@ from agentkit.core.contracts.errors import InvalidDecision, OutcomeUnknown
 from agentkit.core.contracts.types import JSON, Decision, Question
 from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.state.journal.lease import ThreadHeartbeat
 from agentkit.tools import ToolContext, tool
 from tests.agents.kit import (
     RUN,
@@ -229,7 +230,6 @@ async def test_a_tool_that_cannot_tell_is_asked_about() -> None:
 
 async def test_a_suspended_run_is_not_lost_to_a_slow_reader() -> None:
     """The lease goes with the suspension; a heartbeat that then finds it gone disturbs nobody."""
-    from agentkit.state.journal.lease import heartbeat_for
 
     @tool(side_effecting=False)
     async def read() -> str:
@@ -241,11 +241,12 @@ async def test_a_suspended_run_is_not_lost_to_a_slow_reader() -> None:
 
     store = InMemoryCheckpointStore()
     llm = then(calls(call("read"), call("send", call_id="c2")))
+    heartbeat = ThreadHeartbeat(start=lambda _: None)
     events = []
 
-    async for event in agent_of(read, send).stream(TASK, context(llm, store)):
+    async for event in agent_of(read, send).stream(TASK, context(llm, store, heartbeat=heartbeat)):
         events.append(event)
-        heartbeat_for(store).tick()
+        heartbeat.tick()
 
     assert "final suspended" == told(events)[-1]
 

@@ -13,7 +13,15 @@ from typing import cast
 import pytest
 
 from agentkit.core.contracts.errors import LeaseLost, StoreMisused, StoreUnreachable
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal, Row, Summary
+from agentkit.core.contracts.ports import (
+    Head,
+    HeartbeatPort,
+    JournalPort,
+    Lease,
+    Renewal,
+    Row,
+    Summary,
+)
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal import lease as module
@@ -23,7 +31,6 @@ from agentkit.state.journal.lease import (
     LEASE_SECONDS,
     LINGER_ROUNDS,
     MARGIN_SECONDS,
-    HeartbeatPort,
     Tenure,
     ThreadHeartbeat,
     heartbeat_for,
@@ -82,7 +89,7 @@ def test_a_worker_may_act_until_the_margin_before_its_lease_could_lapse(
     """F060: counted from when the acquisition was sent; at the exact instant it stops."""
     sent_at = clock.elapsed()
     clock.advance(2.0)  # the acquisition took its time
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=sent_at)
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=sent_at)
 
     clock.advance(SAFE_SECONDS - 2.0 - 0.001)
     tenure.check()
@@ -98,7 +105,7 @@ def test_the_wall_clock_has_no_say(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat
 ) -> None:
     """F060: ten minutes forwards or backwards neither end a lease nor lengthen it."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
 
     clock.set_now(clock.now() + 600)
     assert tenure.may_act()
@@ -112,7 +119,7 @@ def test_a_renewal_counts_from_when_it_was_sent(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat
 ) -> None:
     """A store that answers after four seconds has given us the lease four seconds ago."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
     store.before_answer = lambda: clock.advance(4.0)
 
     clock.advance(5.0)
@@ -128,7 +135,7 @@ def test_an_answer_that_comes_too_late_allows_nothing(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat
 ) -> None:
     """A machine that was suspended during the renewal does not believe the old answer."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
     store.before_answer = lambda: clock.advance(3_600.0)
 
     heartbeat.tick()
@@ -163,7 +170,7 @@ def test_one_round_renews_all_runs_in_one_call(
 ) -> None:
     """Runs of several scopes, and two holds on runs of one name, are told apart by their keys."""
     leases = [_lease("a"), _lease("b"), _lease("b", scope="acme")]
-    tenures = [heartbeat.watch(store.port, one, sent_at=clock.elapsed()) for one in leases]
+    tenures = [_watch(heartbeat, store.port, one, sent_at=clock.elapsed()) for one in leases]
     store.seqs.update(a=3, b=5)
 
     heartbeat.tick()
@@ -175,7 +182,7 @@ def test_one_round_renews_all_runs_in_one_call(
 def test_nothing_to_renew_is_no_call(store: Store, heartbeat: ThreadHeartbeat) -> None:
     """A process without runs leaves the store in peace."""
     heartbeat.tick()
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=heartbeat.clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=heartbeat.clock.elapsed())
     heartbeat.unwatch(tenure)
     heartbeat.unwatch(tenure)
     heartbeat.tick()
@@ -188,8 +195,12 @@ def test_a_worker_that_was_replaced_stops_and_renews_no_more(
 ) -> None:
     """F057: the successor's epoch decides, not the worker's name; what is lost stays lost."""
     told: list[str] = []
-    tenure = heartbeat.watch(
-        store.port, _lease("r"), sent_at=clock.elapsed(), on_news=lambda: told.append("news")
+    tenure = _watch(
+        heartbeat,
+        store.port,
+        _lease("r"),
+        sent_at=clock.elapsed(),
+        on_news=lambda: told.append("news"),
     )
     store.epochs["r"] = 8
 
@@ -207,8 +218,8 @@ def test_the_loser_of_two_drives_stops_while_the_other_goes_on(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat
 ) -> None:
     """F061: also in one process and heartbeat, the older epoch of a run loses and stops."""
-    older = heartbeat.watch(store.port, _lease("r", epoch=7), sent_at=clock.elapsed())
-    newer = heartbeat.watch(store.port, _lease("r", epoch=8), sent_at=clock.elapsed())
+    older = _watch(heartbeat, store.port, _lease("r", epoch=7), sent_at=clock.elapsed())
+    newer = _watch(heartbeat, store.port, _lease("r", epoch=8), sent_at=clock.elapsed())
     store.epochs["r"] = 8
 
     heartbeat.tick()
@@ -225,7 +236,7 @@ def test_a_store_outage_stops_the_drives_and_not_the_heartbeat(
 ) -> None:
     """F060: while the store is away nothing starts; one warning per outage; then it goes on."""
     caplog.set_level(logging.INFO, logger=module.__name__)
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
 
     def away() -> None:
         raise StoreUnreachable("the store is away")
@@ -250,7 +261,7 @@ def test_a_drivers_own_error_is_survived_and_not_quoted(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown error may hold a connection string; the log names its type alone."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
 
     def fail() -> None:
         raise OSError("postgresql://me:pass" + "word@db")
@@ -271,7 +282,7 @@ def test_a_store_that_forgets_a_run_in_its_answer_has_not_renewed_it(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No answer is no confirmation."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
     monkeypatch.setattr(store, "renew", lambda leases: {})
 
     clock.advance(HEARTBEAT_SECONDS)
@@ -298,7 +309,7 @@ def test_a_run_is_renewed_until_its_longest_act_is_overdue(
     heartbeat: ThreadHeartbeat,
 ) -> None:
     """An act that outlives its own deadline hangs, and its run is let go."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
     for seconds in acts:
         tenure.busy(seconds)
 
@@ -315,7 +326,7 @@ def test_a_drive_that_moves_again_is_renewed_again(
     clock: FakeClock, store: Store, heartbeat: ThreadHeartbeat
 ) -> None:
     """A consumer that comes back after a long pause finds its run, if nobody took it."""
-    tenure = heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
     clock.advance(2 * IDLE_SECONDS)
     heartbeat.tick()
     assert [] == store.calls
@@ -332,7 +343,8 @@ def test_news_are_what_the_drive_has_not_seen(
 ) -> None:
     """A note of somebody else wakes the drive, once; its own entries do not."""
     told: list[int] = []
-    tenure = heartbeat.watch(
+    tenure = _watch(
+        heartbeat,
         store.port,
         _lease("r", seq=4),
         sent_at=clock.elapsed(),
@@ -362,9 +374,13 @@ def test_a_drive_whose_loop_is_closed_does_not_harm_the_others(
     def wake() -> None:
         closed.call_soon_threadsafe(told.append, "a")
 
-    heartbeat.watch(store.port, _lease("a"), sent_at=clock.elapsed(), on_news=wake)
-    heartbeat.watch(
-        store.port, _lease("b"), sent_at=clock.elapsed(), on_news=lambda: told.append("b")
+    _watch(heartbeat, store.port, _lease("a"), sent_at=clock.elapsed(), on_news=wake)
+    _watch(
+        heartbeat,
+        store.port,
+        _lease("b"),
+        sent_at=clock.elapsed(),
+        on_news=lambda: told.append("b"),
     )
     store.seqs.update(a=1, b=1)
 
@@ -379,8 +395,12 @@ def test_after_unwatch_an_answer_that_was_under_way_is_not_told(
 ) -> None:
     """A drive that releases its lease is not told that the lease is lost."""
     told: list[str] = []
-    tenure = heartbeat.watch(
-        store.port, _lease("r"), sent_at=clock.elapsed(), on_news=lambda: told.append("news")
+    tenure = _watch(
+        heartbeat,
+        store.port,
+        _lease("r"),
+        sent_at=clock.elapsed(),
+        on_news=lambda: told.append("news"),
     )
 
     def release_meanwhile() -> None:
@@ -405,11 +425,11 @@ def test_a_hung_store_holds_up_no_other() -> None:
     bad = Store(location="tiny://bad", before_answer=hang)
     good = Store(location="tiny://good", seqs={"r": 1})
     on_bad, on_good = (ThreadHeartbeat(wait=lambda seconds: None) for _ in range(2))
-    bad_tenure = on_bad.watch(bad.port, _lease("r"), sent_at=on_bad.clock.elapsed())
+    bad_tenure = _watch(on_bad, bad.port, _lease("r"), sent_at=on_bad.clock.elapsed())
     assert hangs.wait(60)
 
-    good_tenure = on_good.watch(
-        good.port, _lease("r"), sent_at=on_good.clock.elapsed(), on_news=heard.set
+    good_tenure = _watch(
+        on_good, good.port, _lease("r"), sent_at=on_good.clock.elapsed(), on_news=heard.set
     )
     assert heard.wait(60)
 
@@ -425,8 +445,8 @@ def test_the_thread_waits_between_rounds_and_ends_when_nothing_is_left(
     starts: list[Callable[[], None]] = []
     rests: list[float] = []
     heartbeat = ThreadHeartbeat(clock=clock, wait=rests.append, start=starts.append)
-    tenure = heartbeat.watch(store.port, _lease("a"), sent_at=clock.elapsed())
-    other = heartbeat.watch(store.port, _lease("b"), sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store.port, _lease("a"), sent_at=clock.elapsed())
+    other = _watch(heartbeat, store.port, _lease("b"), sent_at=clock.elapsed())
     assert 1 == len(starts)
 
     slow = iter([2.0, 7.0])
@@ -442,7 +462,7 @@ def test_the_thread_waits_between_rounds_and_ends_when_nothing_is_left(
 
     assert [5.0, 3.0, 0.0] == rests[:3]
     assert [5.0] * (LINGER_ROUNDS - 2) == rests[3:]
-    heartbeat.watch(store.port, _lease("c"), sent_at=clock.elapsed())
+    _watch(heartbeat, store.port, _lease("c"), sent_at=clock.elapsed())
     assert 2 == len(starts)
 
 
@@ -456,7 +476,7 @@ def test_a_thread_that_cannot_start_leaves_nothing_watched(clock: FakeClock, sto
 
     for _ in range(2):
         with pytest.raises(RuntimeError, match="new thread"):
-            heartbeat.watch(store.port, _lease("r"), sent_at=clock.elapsed())
+            _watch(heartbeat, store.port, _lease("r"), sent_at=clock.elapsed())
     heartbeat.tick()
 
     assert [] == store.calls
@@ -465,11 +485,11 @@ def test_a_thread_that_cannot_start_leaves_nothing_watched(clock: FakeClock, sto
 def test_a_heartbeat_serves_one_store(clock: FakeClock, heartbeat: ThreadHeartbeat) -> None:
     """A second one would wait for the first one's hangs."""
     port: HeartbeatPort = heartbeat
-    port.watch(Store().port, _lease("r"), sent_at=clock.elapsed())
-    port.watch(Store().port, _lease("s"), sent_at=clock.elapsed())
+    _watch(port, Store().port, _lease("r"), sent_at=clock.elapsed())
+    _watch(port, Store().port, _lease("s"), sent_at=clock.elapsed())
 
     with pytest.raises(StoreMisused, match="one heartbeat per store"):
-        port.watch(Store(location="tiny://two").port, _lease("r"), sent_at=clock.elapsed())
+        _watch(port, Store(location="tiny://two").port, _lease("r"), sent_at=clock.elapsed())
 
 
 def test_a_process_has_one_heartbeat_per_store() -> None:
@@ -488,7 +508,7 @@ async def test_a_replaced_worker_can_neither_renew_nor_write_nor_release(clock: 
     store = InMemoryCheckpointStore(clock=clock)
     heartbeat = ThreadHeartbeat(clock=clock, start=lambda live: None)
     stalled = await store.acquire("r", "worker-1", LEASE_SECONDS)
-    tenure = heartbeat.watch(store, stalled, sent_at=clock.elapsed())
+    tenure = _watch(heartbeat, store, stalled, sent_at=clock.elapsed())
     clock.advance(LEASE_SECONDS)
     successor = await store.acquire("r", "worker-1", LEASE_SECONDS)
     assert not tenure.may_act()  # before it has heard of anything
@@ -515,7 +535,7 @@ async def test_no_instant_allows_two_workers_to_act(wall_clock_off_by_seconds: f
     heartbeat = ThreadHeartbeat(clock=workers_clock, start=lambda live: None)
     sent_at = workers_clock.elapsed()
     lease = await store.acquire("r", "worker-1", LEASE_SECONDS)
-    tenure = heartbeat.watch(store, lease, sent_at=sent_at)
+    tenure = _watch(heartbeat, store, lease, sent_at=sent_at)
 
     seen: list[tuple[bool, bool]] = []
     for step in range(120):  # in quarters of a second; the heartbeat reaches the store twice
@@ -543,7 +563,7 @@ async def test_a_note_reaches_a_live_worker_with_the_next_round(clock: FakeClock
     def wake() -> None:
         loop.call_soon_threadsafe(woken.set)
 
-    tenure = heartbeat.watch(store, lease, sent_at=clock.elapsed(), on_news=wake)
+    tenure = _watch(heartbeat, store, lease, sent_at=clock.elapsed(), on_news=wake)
     await store.append("r", _rows(), after=0, lease=None, summary=Summary("running"))
 
     await asyncio.to_thread(heartbeat.tick)
@@ -556,7 +576,7 @@ async def test_a_note_reaches_a_live_worker_with_the_next_round(clock: FakeClock
 FORKS = """
 import os, threading
 from agentkit.core.contracts.ports import Head, Lease, Renewal
-from agentkit.state.journal.lease import heartbeat_for
+from agentkit.state.journal.lease import Tenure, heartbeat_for
 
 class Store:
     @property
@@ -572,7 +592,9 @@ class Store:
 
 def watch(run):
     lease = Lease(run=run, owner="o", epoch=1, ttl_seconds=15.0, head=Head(run=run))
-    return heartbeat.watch(store, lease, sent_at=heartbeat.clock.elapsed())
+    tenure = Tenure(lease, sent_at=heartbeat.clock.elapsed(), clock=heartbeat.clock)
+    heartbeat.watch(store, tenure)
+    return tenure
 
 store = Store()
 heartbeat = heartbeat_for(store)
@@ -610,6 +632,19 @@ def test_a_forked_child_starts_with_nothing() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], check=False, timeout=100)
 
     assert done.returncode == 0
+
+
+def _watch(
+    heartbeat: HeartbeatPort,
+    port: JournalPort,
+    lease: Lease,
+    *,
+    sent_at: float,
+    on_news: Callable[[], None] | None = None,
+) -> Tenure:
+    tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
+    heartbeat.watch(port, tenure)
+    return tenure
 
 
 def _rows() -> list[Row]:

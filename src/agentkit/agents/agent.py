@@ -278,7 +278,7 @@ class Agent:
                 task=task,
                 owner=owner_id(record.drive_id),
                 wait_seconds=wait_seconds,
-                heartbeat=heartbeat_for(setting.port),
+                heartbeat=setting.context.services.heartbeat or heartbeat_for(setting.port),
                 on_news=news,
                 prepare=prepare,
             )

@@ -17,12 +17,12 @@ from agentkit.core.contracts.errors import (
     RunSuspended,
     StoreError,
 )
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease
+from agentkit.core.contracts.ports import ClockPort, HeartbeatPort, JournalPort, Lease
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Journal, load
-from agentkit.state.journal.lease import LEASE_SECONDS, HeartbeatPort, Tenure
+from agentkit.state.journal.lease import LEASE_SECONDS, Tenure
 from agentkit.state.journal.owner import is_dead
 
 __all__ = ["POLL_SECONDS", "Claimed", "admit", "claim"]
@@ -82,14 +82,15 @@ async def claim(
         clock=clock,
         elapsed=heartbeat.clock.elapsed,
     )
-    tenure = heartbeat.watch(port, lease, sent_at=sent_at, on_news=on_news)
+    tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
     claimed = Claimed(Journal(port, state, clock=clock, lease=lease), tenure, heartbeat)
-    opened = await _open(claimed, context, spec, task=task, cancelled=cancelled)
+    opened = await _open(claimed, port, context, spec, task=task, cancelled=cancelled)
     return claimed if opened else claimed.journal.state
 
 
 async def _open(
     claimed: Claimed,
+    port: JournalPort,
     context: RunContext,
     spec: AgentSpec,
     *,
@@ -100,9 +101,10 @@ async def _open(
 
     A lease that is not going to be used is given back.
     """
-    journal, tenure, _ = claimed
+    journal, tenure, heartbeat = claimed
     opened = False
     try:
+        heartbeat.watch(port, tenure)
         if cancelled is not None:
             raise cancelled  # it came while the lease was on its way to us
         await journal.refresh()

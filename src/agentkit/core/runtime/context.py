@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentkit.core.contracts.errors import InvalidSpec
-from agentkit.core.contracts.ports import ChancePort, CheckpointPort, ClockPort, ToolThreads
+from agentkit.core.contracts.ports import (
+    ChancePort,
+    CheckpointPort,
+    ClockPort,
+    HeartbeatPort,
+    ToolThreads,
+)
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
 from agentkit.core.runtime.chance import SystemChance
@@ -38,6 +44,7 @@ class Services:
         clock: time and sleep.
         chance: random numbers.
         threads: where synchronous tools run; `None`: 64 daemon threads of the process.
+        heartbeat: what renews leases; `None`: one daemon thread of the process for each store.
 
     Raises:
         InvalidSpec: a bare model or a bare store was given.
@@ -48,6 +55,7 @@ class Services:
     clock: ClockPort = field(default_factory=SystemClock)
     chance: ChancePort = field(default_factory=SystemChance)
     threads: ToolThreads | None = None
+    heartbeat: HeartbeatPort | None = None
     _private: dict[str, CheckpointerPort] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

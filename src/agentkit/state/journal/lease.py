@@ -15,10 +15,17 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from agentkit.core.contracts.errors import AgentkitError, LeaseLost, StoreMisused
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease, Renewal
+from agentkit.core.contracts.ports import (
+    ClockPort,
+    HeartbeatPort,
+    JournalPort,
+    Lease,
+    Renewable,
+    Renewal,
+)
 from agentkit.core.runtime.clock import SystemClock
 
 __all__ = [
@@ -27,7 +34,6 @@ __all__ = [
     "LEASE_SECONDS",
     "LINGER_ROUNDS",
     "MARGIN_SECONDS",
-    "HeartbeatPort",
     "Tenure",
     "ThreadHeartbeat",
     "heartbeat_for",
@@ -53,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tenure:
-    """A drive's hold on a lease.
+    """A drive's hold on a lease; a `Renewable`.
 
     The drive calls `busy` or `idle`, `note_seen` and `check`; its heartbeat calls `wants_renewal`
     and `take`, from another thread. `on_news` is called there too, when the lease was lost or the
@@ -146,6 +152,10 @@ class Tenure:
         if news and self._on_news is not None:
             self._tell(self._on_news)
 
+    def lose(self) -> None:
+        """See `Renewable.lose`."""
+        self.lost = True
+
     def _tell(self, on_news: Callable[[], None]) -> None:
         try:
             on_news()
@@ -153,47 +163,9 @@ class Tenure:
             _log.warning("run %r could not be told of news: %r", self.lease.run, error)
 
 
-class HeartbeatPort(Protocol):
-    """Renews the leases of whoever asks, behind the back of whatever blocks the event loop.
-
-    A simulator may put a task on a virtual clock in its place.
-    """
-
-    @property
-    def clock(self) -> ClockPort:
-        """Whose elapsed time `sent_at` and the tenures are measured by."""
-        ...
-
-    def watch(
-        self,
-        port: JournalPort,
-        lease: Lease,
-        *,
-        sent_at: float,
-        on_news: Callable[[], None] | None = None,
-    ) -> Tenure:
-        """Renew `lease` from now on, while the tenure that is returned wants it.
-
-        Args:
-            port: any port on the data that the lease is of; its scope does not matter.
-            lease: as acquired.
-            sent_at: when the acquisition was sent, by `clock.elapsed`.
-            on_news: see `Tenure`.
-        """
-        ...
-
-    def unwatch(self, tenure: Tenure) -> None:
-        """Stop renewing; call it before the lease is released, or the release looks like a loss.
-
-        After it `on_news` is not called, unless a call was already under way. Unwatching what is
-        not watched does nothing.
-        """
-        ...
-
-
 class _Watched(NamedTuple):
     port: JournalPort
-    tenure: Tenure
+    held: Renewable
 
 
 class ThreadHeartbeat:
@@ -238,20 +210,13 @@ class ThreadHeartbeat:
         """See `HeartbeatPort.clock`."""
         return self._clock
 
-    def watch(
-        self,
-        port: JournalPort,
-        lease: Lease,
-        *,
-        sent_at: float,
-        on_news: Callable[[], None] | None = None,
-    ) -> Tenure:
+    def watch(self, port: JournalPort, held: Renewable) -> None:
         """See `HeartbeatPort.watch`.
 
         Raises:
             StoreMisused: this heartbeat already serves another store; each has its own.
         """
-        tenure = Tenure(lease, sent_at=sent_at, clock=self._clock, on_news=on_news)
+        lease = held.lease
         with self._lock:
             if self._location not in {None, port.location}:
                 raise StoreMisused(
@@ -262,29 +227,27 @@ class ThreadHeartbeat:
             if not self._alive:
                 self._start(self._live)
                 self._alive = True
-            self._watched[f"{lease.run}#{lease.epoch}#{next(self._numbers)}"] = _Watched(
-                port, tenure
-            )
-        return tenure
+            key = f"{lease.run}#{lease.epoch}#{next(self._numbers)}"
+            self._watched[key] = _Watched(port, held)
 
-    def unwatch(self, tenure: Tenure) -> None:
+    def unwatch(self, held: Renewable) -> None:
         """See `HeartbeatPort.unwatch`."""
         with self._lock:
             for key, watched in self._watched.copy().items():
-                if watched.tenure is tenure:
+                if watched.held is held:
                     self._watched.pop(key, None)
 
     def tick(self) -> None:
         """One round: renew what wants it, in one call, and pass on what the store answers."""
         with self._lock:
-            due = {key: one for key, one in self._watched.items() if one.tenure.wants_renewal()}
+            due = {key: one for key, one in self._watched.items() if one.held.wants_renewal()}
         if not due:
             return
         # All ports are on the same data; the newest is the least likely to have been closed.
         port = next(reversed(due.values())).port
         sent_at = self._clock.elapsed()
         try:
-            renewals = port.renew({key: one.tenure.lease for key, one in due.items()})
+            renewals = port.renew({key: one.held.lease for key, one in due.items()})
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a store raises
             self._note_outage(error, runs=len(due))
             return
@@ -293,7 +256,7 @@ class ThreadHeartbeat:
             with self._lock:
                 watched = self._watched.get(key)
             if watched is not None:
-                watched.tenure.take(renewal, sent_at=sent_at)
+                watched.held.take(renewal, sent_at=sent_at)
 
     def _live(self) -> None:
         # An event of this thread's own: a fork may happen while the thread holds its inner lock.
@@ -326,7 +289,7 @@ class ThreadHeartbeat:
     def after_fork(self) -> None:
         """Start over in a forked child; called by the fork itself."""
         for one in self._watched.values():
-            one.tenure.lost = True
+            one.held.lose()
         self._lock = threading.RLock()
         self._location = None  # a store in memory is another one from here on
         self._watched = {}
@@ -334,7 +297,7 @@ class ThreadHeartbeat:
         self._failing = False
 
 
-def heartbeat_for(port: JournalPort) -> ThreadHeartbeat:
+def heartbeat_for(port: JournalPort) -> HeartbeatPort:
     """The process-wide heartbeat of the store that `port` is on."""
     with _registry_lock:
         heartbeat = _by_location.get(port.location)
