@@ -169,7 +169,7 @@ def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
 def _model_answered(state: RunState, entry: e.Entry, body: e.ModelAnswered) -> None:
     lane = state.lane(entry.lane)
     before = lane.turn
-    if before is not None and not before.settled and not before.closed:
+    if before is not None and not before.closed and not before.settled:
         lane.transcript.repairs.append(f"entry {entry.seq}: calls before it had no result")
         lane.transcript.add_results(before.results)
     lane.turns = body.turn
@@ -193,11 +193,7 @@ def _tool_started(state: RunState, entry: e.Entry, body: e.ToolStarted) -> None:
         lane.transcript.repairs.append(f"entry {entry.seq}: an intent without a call was ignored")
         return
     lane.suspended = False
-    call.started = body
-    call.started_epoch = entry.epoch
-    call.started_seq = entry.seq
-    call.attempt = body.attempt
-    call.outcome = call.question = call.decision = None
+    call.begin(body, epoch=entry.epoch, seq=entry.seq)
 
 
 def _question_asked(state: RunState, entry: e.Entry, body: e.QuestionAsked) -> None:
@@ -223,8 +219,7 @@ def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> Non
     if call is None or turn is None or call.settled:
         lane.transcript.repairs.append(f"entry {entry.seq}: a result without a call was ignored")
         return
-    call.outcome = body
-    call.finished_seq = entry.seq
+    call.end(body, seq=entry.seq)
     if body.outcome == "not_started":
         return
     state.recoveries = 0
@@ -240,7 +235,7 @@ def _step_completed(state: RunState, entry: e.Entry, body: e.StepCompleted) -> N
     lane.suspended = body.status == "suspended"
     turn = lane.turn
     if turn is not None and not lane.suspended:
-        if not turn.settled and not turn.closed:
+        if not turn.closed and not turn.settled:
             lane.transcript.repairs.append(f"entry {entry.seq}: calls of its step had no result")
             lane.transcript.add_results(turn.results)
         turn.closed = True

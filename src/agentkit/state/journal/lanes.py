@@ -15,7 +15,11 @@ OPEN_OUTCOMES: frozenset[str] = frozenset({"unknown", "not_started", "retrying"}
 
 
 class CallState:
-    """One call of a turn: its intents, outcome, question and recorded values."""
+    """One call of a turn: its intents, outcome, question and recorded values.
+
+    Attributes:
+        settled: the model can be given a result.
+    """
 
     __slots__ = (
         "attempt",
@@ -25,6 +29,7 @@ class CallState:
         "outcome",
         "question",
         "record",
+        "settled",
         "started",
         "started_epoch",
         "started_seq",
@@ -39,15 +44,26 @@ class CallState:
         self.started_seq = 0
         self.finished_seq = 0
         self.attempt = 0
+        self.settled = False
         self.outcome: e.ToolFinished | None = None
         self.question: Question | None = None
         self.decision: e.Decided | None = None
         self.values: dict[str, str] = {}
 
-    @property
-    def settled(self) -> bool:
-        """Whether the model can be given a result."""
-        return self.outcome is not None and self.outcome.outcome not in OPEN_OUTCOMES
+    def begin(self, started: e.ToolStarted, *, epoch: int, seq: int) -> None:
+        """An attempt is about to be made; whatever came before is over."""
+        self.started = started
+        self.started_epoch = epoch
+        self.started_seq = seq
+        self.attempt = started.attempt
+        self.settled = False
+        self.outcome = self.question = self.decision = None
+
+    def end(self, outcome: e.ToolFinished, *, seq: int) -> None:
+        """The newest attempt has ended; some outcomes leave the call open."""
+        self.outcome = outcome
+        self.finished_seq = seq
+        self.settled = outcome.outcome not in OPEN_OUTCOMES
 
     @property
     def waiting(self) -> bool:
@@ -68,7 +84,10 @@ class TurnState:
     @property
     def settled(self) -> bool:
         """Whether every call has its result."""
-        return all(call.settled for call in self.calls)
+        for call in self.calls:  # noqa: SIM110 - asked for every entry of a long journal
+            if not call.settled:
+                return False
+        return True
 
     @property
     def results(self) -> dict[int, e.ToolFinished]:

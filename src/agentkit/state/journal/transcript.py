@@ -8,8 +8,8 @@ assistant message. The journal keeps what really came; only what is sent is mend
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, overload
 
 from agentkit.core.contracts.entries import ModelAnswered, ToolFinished
 from agentkit.core.contracts.types import CallRecord, JSONObject, Message, ToolCall
@@ -24,7 +24,24 @@ MAX_KEY_CHARACTERS = 64
 """Longest argument name that is sent back to a provider."""
 
 _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_USABLE = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_KEY_CHARACTERS}}}\Z")
 _BAD_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class _Answer(NamedTuple):
+    """An answer that nobody has looked at yet: reading a long journal parses no arguments."""
+
+    recorded: ModelAnswered
+    ids: tuple[str, ...]
+
+    def message(self) -> Message:
+        """The assistant message."""
+        recorded = self.recorded
+        calls = tuple(
+            ToolCall(call_id, _name(call), _arguments(call))
+            for call_id, call in zip(self.ids, recorded.calls, strict=True)
+        )
+        return Message("assistant", recorded.text, tool_calls=calls, native=recorded.native)
 
 
 class MessageView(Sequence[Message]):
@@ -32,7 +49,7 @@ class MessageView(Sequence[Message]):
 
     __slots__ = ("_buffer", "_length")
 
-    def __init__(self, buffer: list[Message], length: int) -> None:
+    def __init__(self, buffer: list[Message | _Answer], length: int) -> None:
         self._buffer = buffer
         self._length = length
 
@@ -45,21 +62,25 @@ class MessageView(Sequence[Message]):
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
         if isinstance(index, slice):
-            return self._buffer[: self._length][index]
+            return [self[at] for at in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError(index)
-        return self._buffer[index if index >= 0 else self._length + index]
+        at = index if index >= 0 else self._length + index
+        message = self._buffer[at]
+        if isinstance(message, _Answer):
+            message = self._buffer[at] = message.message()
+        return message
 
     def __iter__(self) -> Iterator[Message]:
         for index in range(self._length):
-            yield self._buffer[index]
+            yield self[index]
 
 
 class Transcript:
     """Grows with the fold. `repairs` tells what had to be mended to keep it valid."""
 
     def __init__(self) -> None:
-        self._messages: list[Message] = []
+        self._messages: list[Message | _Answer] = []
         self._ids: set[str] = set()
         self._open: tuple[str, ...] = ()
         self.repairs: list[str] = []
@@ -74,16 +95,12 @@ class Transcript:
 
     def add_answer(self, answer: ModelAnswered) -> None:
         """An assistant message."""
-        calls = tuple(
-            ToolCall(self._unique(call.id, answer.turn, index), _name(call), _arguments(call))
-            for index, call in enumerate(answer.calls)
+        self._open = tuple(
+            [self._unique(call.id, answer.turn, at) for at, call in enumerate(answer.calls)]
         )
-        self._open = tuple(call.id for call in calls)
-        self._messages.append(
-            Message("assistant", answer.text, tool_calls=calls, native=answer.native)
-        )
+        self._messages.append(_Answer(answer, self._open))
 
-    def add_results(self, outcomes: dict[int, ToolFinished]) -> None:
+    def add_results(self, outcomes: Mapping[int, ToolFinished]) -> None:
         """The results of the last answer's calls, by call index; a missing one is said so."""
         for index, call_id in enumerate(self._open):
             outcome = outcomes.get(index)
@@ -99,7 +116,8 @@ class Transcript:
 
     def _unique(self, label: str, turn: int, index: int) -> str:
         """`label` where it is usable and new in this transcript, else one made from the place."""
-        unique = _BAD_NAME.sub("_", label)[:MAX_KEY_CHARACTERS]
+        usable = _USABLE.match(label)
+        unique = label if usable else _BAD_NAME.sub("_", label)[:MAX_KEY_CHARACTERS]
         if not unique or unique in self._ids:
             unique = f"call_{turn}_{index}"
         while unique in self._ids:
