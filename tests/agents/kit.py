@@ -13,12 +13,12 @@ from typing import TypeVar
 from agentkit.agents import Agent, AgentEvent
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts.entries import Body, Entry
+from agentkit.core.contracts.heartbeat import HeartbeatPort
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.ports import (
     CheckpointPort,
     ClockPort,
     Head,
-    HeartbeatPort,
     JournalPort,
     Lease,
     Row,

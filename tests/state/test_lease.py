@@ -13,15 +13,8 @@ from typing import cast
 import pytest
 
 from agentkit.core.contracts.errors import LeaseLost, StoreMisused, StoreUnreachable
-from agentkit.core.contracts.ports import (
-    Head,
-    HeartbeatPort,
-    JournalPort,
-    Lease,
-    Renewal,
-    Row,
-    Summary,
-)
+from agentkit.core.contracts.heartbeat import HeartbeatPort
+from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal, Row, Summary
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal import lease as module

@@ -17,7 +17,8 @@ from agentkit.core.contracts.errors import (
     RunSuspended,
     StoreError,
 )
-from agentkit.core.contracts.ports import ClockPort, HeartbeatPort, JournalPort, Lease
+from agentkit.core.contracts.heartbeat import HeartbeatPort
+from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import RunState

@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentkit.core.contracts.errors import InvalidSpec
-from agentkit.core.contracts.ports import (
-    ChancePort,
-    CheckpointPort,
-    ClockPort,
-    HeartbeatPort,
-    ToolThreads,
-)
+from agentkit.core.contracts.heartbeat import HeartbeatPort
+from agentkit.core.contracts.ports import ChancePort, CheckpointPort, ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
 from agentkit.core.runtime.chance import SystemChance
