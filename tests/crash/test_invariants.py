@@ -1,7 +1,7 @@
 """The checker itself: it finds nothing in a sound run, and each tampering by its name."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -9,13 +9,23 @@ import msgspec
 import pytest
 
 from agentkit.agents import AgentEvent
-from agentkit.core.contracts.errors import OutcomeUnknown
+from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, OutcomeUnknown
 from agentkit.core.contracts.ports import Row
-from agentkit.core.contracts.types import JSON, Decision
+from agentkit.core.contracts.types import JSON, Decision, Scope
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.testing import _outer_rules as outer_rules
+from agentkit.testing import invariants
 from agentkit.testing.crash import CrashPlan
 from agentkit.testing.crash.scenario import TASK, Folder, make_agent, promise
-from agentkit.testing.invariants import Evidence, Violation, check, read_rows, report
+from agentkit.testing.invariants import (
+    Evidence,
+    Kill,
+    Violation,
+    check,
+    read_rows,
+    report,
+    seen_by_strangers,
+)
 
 RUN = "r1"
 
@@ -130,6 +140,25 @@ def _flipped(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, rows=(*evidence.rows[:4], bad, *evidence.rows[5:]))
 
 
+def _newer_kind(evidence: Evidence) -> Evidence:
+    """The last entry is of a kind that no release knows yet; a read of it comes before the end."""
+
+    def change(entries: Bodies) -> None:
+        entries[8][5]["type"] = "kind_of_tomorrow"  # type: ignore[index,call-overload]  # JSON
+
+    newer = _rewritten(evidence, change)
+    return msgspec.structs.replace(newer, earlier=(newer.rows[:10],))
+
+
+def _with(**changes: object) -> Callable[[Evidence], Evidence]:
+    return lambda evidence: msgspec.structs.replace(evidence, **changes)
+
+
+def _late(evidence: Evidence) -> Evidence:
+    at = msgspec.json.decode(evidence.rows[1].body)[4] / 1000
+    return msgspec.structs.replace(evidence, kills=(Kill(1, at - 16.0),))
+
+
 def _other_past(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, earlier=(evidence.rows[1:3],))
 
@@ -167,7 +196,6 @@ TAMPERINGS = [
     pytest.param("I4", _repeat("step_completed"), id="a-step-twice"),
     pytest.param("I4", _drop("run_started"), id="no-start"),
     pytest.param("I5", _gap, id="a-gap"),
-    pytest.param("I5", _flipped, id="a-changed-byte"),
     pytest.param("I5", _other_past, id="another-past"),
     pytest.param("I6", _epoch(5, 1), id="an-older-epoch"),
     pytest.param("I7", _dangling, id="a-request-with-an-open-call"),
@@ -181,8 +209,40 @@ TAMPERINGS = [
     pytest.param("I11", _drop("decided"), id="nobody-decided"),
     pytest.param("I11", _edit("decided", "digest", "0" * 32), id="decided-of-another-digest"),
     pytest.param("I11", _repeat("decided"), id="decided-twice"),
+    pytest.param("I12", _newer_kind, id="written-behind-a-newer-release"),
     pytest.param("I13", _drop("tool_finished", -1), id="no-outcome"),
     pytest.param("I13", _repeat("tool_finished", 0), id="two-outcomes"),
+    pytest.param("I14", _flipped, id="a-changed-byte"),
+    pytest.param("I15", _with(scope="acme"), id="recorded-under-another-scope"),
+    pytest.param("I15", _with(strangers=("its head",)), id="seen-by-a-stranger"),
+    pytest.param("I17", _with(secrets=("value of a",)), id="a-secret-in-an-entry"),
+    pytest.param(
+        "I17", _with(secrets=('say "so"',), stored={"log": rb'{"a":"say \"so\""}'}), id="escaped"
+    ),
+    pytest.param("L1", _with(output="else"), id="another-end"),
+    pytest.param("L1", lambda evidence: _with(output="x")(_cut(evidence)), id="no-end"),
+    pytest.param("L2", _late, id="taken-over-late"),
+]
+
+
+def _reads_all(*_: object, **__: object) -> Iterator[object]:
+    return iter(())
+
+
+def _refuses(error: Exception) -> Callable[..., Iterator[object]]:
+    def refuse(*_: object, **__: object) -> Iterator[object]:
+        raise error
+
+    return refuse
+
+
+_AT_2 = JournalDamaged("bad", run_id=RUN, seq=2)
+BLINDNESSES = [
+    pytest.param("I12", _newer_kind, _reads_all, id="reads-a-newer-release"),
+    pytest.param("I12", _with(), _refuses(JournalTooNew("new")), id="refuses-its-own-release"),
+    pytest.param("I14", _flipped, _reads_all, id="reads-a-changed-byte"),
+    pytest.param("I14", _flipped, _refuses(_AT_2), id="names-another-position"),
+    pytest.param("I14", _with(), _refuses(_AT_2), id="refuses-sound-bytes"),
 ]
 
 
@@ -204,6 +264,55 @@ def test_tampering_is_seen(
 
     assert invariant in {violation.invariant for violation in found}, report(found)
     assert invariant in report(found)
+
+
+def test_every_invariant_has_a_row_and_a_way_to_be_broken() -> None:
+    """The table of the checker names I1 to I17, L1 and L2; each can be seen broken, but for I16,
+    which shows as a worker that is stuck.
+    """
+    named = {line.split()[1] for line in (invariants.__doc__ or "").splitlines() if "| " in line}
+    broken = {str(case.values[0]) for case in [*TAMPERINGS, *BLINDNESSES]}
+
+    assert {f"I{number}" for number in range(1, 18)} | {"L1", "L2"} == named - {"invariant"}
+    assert named - {"invariant"} == broken | {"I16"}
+
+
+@pytest.mark.parametrize(("invariant", "tamper", "product"), BLINDNESSES)
+def test_a_product_that_reads_on_is_seen(
+    sound: Evidence,
+    monkeypatch: pytest.MonkeyPatch,
+    invariant: str,
+    tamper: Callable[[Evidence], Evidence],
+    product: Callable[..., Iterator[object]],
+) -> None:
+    """A codec that does not refuse what is damaged or newer, or refuses what is sound."""
+    monkeypatch.setattr(outer_rules, "decode_rows", product)
+
+    found = check(tamper(sound))
+
+    assert any(one.invariant == invariant and "product" in one.what for one in found), found
+
+
+def test_a_newer_journal_is_sound_where_nothing_was_written_behind_it(sound: Evidence) -> None:
+    """It is refused by the product, which is right, and no violation."""
+    newer = _newer_kind(sound)
+
+    assert [] == check(msgspec.structs.replace(newer, earlier=(newer.rows,), promises=()))
+
+
+async def test_strangers_that_see_a_run_are_told(tmp_path: Path) -> None:
+    """A store whose scoped handles show everything is caught; one that keeps them apart is not."""
+
+    class Leaking(InMemoryCheckpointStore):
+        def scoped(self, scope: Scope) -> InMemoryCheckpointStore:
+            return self
+
+    for store, seen in ((Leaking(), 9), (InMemoryCheckpointStore(), 0)):
+        folder = Folder(tmp_path)
+        agent, context = make_agent(store, CrashPlan(), folder, run=RUN, steps=0)
+        await agent.run(TASK, context)
+
+        assert seen == len(await seen_by_strangers(store, RUN))
 
 
 def test_a_report_names_run_and_fact() -> None:

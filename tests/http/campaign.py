@@ -18,7 +18,7 @@ from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Violation
 from agentkit.testing.provider import Call, Fault, StrictProvider
 from agentkit.testing.provider.script import ScriptSource
-from tests.http.kit import Api, steps, url_of
+from tests.http.kit import KEY, Api, steps, url_of
 from tests.http.workers import HttpOrder
 
 _BOUND_SECONDS = 20.0
@@ -43,6 +43,7 @@ class HttpCampaign(Campaign):
     prompt: str = "Work."
     odd: bool = False
     thinking: bool = True
+    secrets: tuple[str, ...] = (KEY,)
     requests: int = 0
     bought: int = 0
     lost: int = 0

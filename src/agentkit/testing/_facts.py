@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ class Fact(NamedTuple):
     id: str
     epoch: int
     lane: str
+    at_ms: int
     kind: str
     body: dict[str, Any]
 
@@ -81,23 +82,24 @@ class Story:
         return next((fact for fact in self.facts if fact.kind in TERMINAL), None)
 
 
-def chain(rows: Sequence[Row]) -> Iterator[str]:
-    """What is wrong with the rows as rows: gaps, and checksums that do not follow."""
+def chain(rows: Sequence[Row]) -> tuple[int | None, int | None]:
+    """The first row that is missing, and the first whose checksum does not follow."""
     before = b""
     for number, row in enumerate(rows, 1):
         if row.seq != number:
-            yield f"entry {row.seq} stands at position {number}"
+            return number, None
         before = blake2b(before + row.body, digest_size=8).digest()
         if row.check != before:
-            yield f"the checksum of entry {row.seq} does not follow from the one before"
+            return None, number
+    return None, None
 
 
 def tell(rows: Sequence[Row]) -> Story:
     """Read the rows; a decision belongs to the call whose question it answers."""
     story = Story([], {}, {})
     for row in rows:
-        seq, identity, epoch, lane, _, body = msgspec.json.decode(row.body)
-        fact = Fact(seq, identity, epoch, lane, body["type"], body)
+        seq, identity, epoch, lane, at_ms, body = msgspec.json.decode(row.body)
+        fact = Fact(seq, identity, epoch, lane, at_ms, body["type"], body)
         story.facts.append(fact)
         if fact.kind == "model_answered":
             for index, (_, name, *_) in enumerate(body.get("calls", ())):

@@ -1,8 +1,31 @@
 """One checker for what must hold of every run, whatever was done to its workers.
 
-It looks at four witnesses: the journal as the store keeps it, the log of effects outside, the
-promises that were made (events, results), and the answers that were paid for. The journal is read
-twice: by the product's own codec and fold, and again by code that shares nothing with them.
+It looks at the journal as the store keeps it and at witnesses outside: the log of effects, the
+promises that were made (events, results), the answers that were paid for, earlier reads, and the
+hours of the kills. The journal is read twice: by the product's own codec and fold, and again by
+code that shares nothing with them.
+
+| invariant | is checked by |
+|---|---|
+| I1 | no call is started after its outcome, and none runs more often than it has intents |
+| I2 | effects of one key: one, and one more for each human who said "run again" |
+| I3 | each event told stands in the journal with the same text; the result is the recorded one |
+| I4 | one start; turns and versions 1, 2, 3; note ids once; one open intent per call and epoch |
+| I5 | seq without a gap; every earlier read is a prefix of the journal |
+| I6 | epochs never decrease along seq |
+| I7 | each request that left: every call one result, in order; all requests tell one past |
+| I8 | each effect has an intent of its key, digest, attempt and epoch; "ok" had an effect |
+| I9 | usage added up by other rules is what fold and result say; no answer lost silently |
+| I10 | nothing follows the terminal entry |
+| I11 | no call moves, and no turn begins, before its question is decided; once, for its digest |
+| I12 | the product refuses an entry of a newer release, and appends nothing behind one |
+| I13 | one outcome per call; each doubt leaves by the way that its tool allows |
+| I14 | the product refuses a changed byte at its position, and sound bytes nowhere |
+| I15 | the start has the run's scope; handles on other scopes saw nothing (`seen_by_strangers`) |
+| I16 | by the harness, not here: a worker that does not end is `WorkerStuck` |
+| I17 | no secret in any entry, promise, logged line or stored file |
+| L1 | the run has finished, with the output of an undisturbed one |
+| L2 | from each kill to the next worker's lease: at most a lease |
 """
 
 from __future__ import annotations
@@ -15,14 +38,25 @@ import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.ports import JournalPort, Row
-from agentkit.core.contracts.types import JSON, JSONObject, Message, Usage
+from agentkit.core.contracts.types import JSON, JSONObject, Message, Scope, Usage
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.testing import _call_rules as call_rules
-from agentkit.testing._facts import Fact, Story, chain, tell
+from agentkit.testing import _outer_rules as outer_rules
+from agentkit.testing._facts import Fact, Story, tell
 from agentkit.testing.effects import Effect
 
-__all__ = ["Evidence", "ToolKind", "Violation", "check", "read_rows", "report"]
+__all__ = [
+    "Evidence",
+    "Kill",
+    "ToolKind",
+    "Violation",
+    "check",
+    "read_rows",
+    "report",
+    "seen_by_strangers",
+]
 
 ToolKind: TypeAlias = Literal["read", "idempotent", "plain"]
 """What a tool said of itself: without side effects, with a key that its sink honours, or
@@ -30,11 +64,23 @@ neither."""
 
 
 class Violation(NamedTuple):
-    """Something that must never be. `invariant`: `I1` to `I13`."""
+    """Something that must never be. `invariant`: see the table above."""
 
     invariant: str
     run: str
     what: str
+
+
+class Kill(NamedTuple):
+    """A worker's death by SIGKILL.
+
+    Args:
+        seen: how many entries the journal had afterwards.
+        at: when it was known to be dead, in seconds since the Unix epoch.
+    """
+
+    seen: int
+    at: float
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -49,6 +95,13 @@ class Evidence(msgspec.Struct, frozen=True):
         answers: what was asked of the model and bought from it, as `CrashingLLM` writes it down.
         tools: every tool whose effects are logged, and what it is.
         earlier: the journal as it was read at earlier times.
+        kills: deaths after each of which another worker was started at once.
+        takeover_seconds: how long the run may have waited for that one.
+        output: what an undisturbed run answers; `None` where the run need not have ended.
+        scope: the key of the scope that the run belongs to.
+        strangers: what was seen of the run under other scopes, see `seen_by_strangers`.
+        secrets: texts that may stand nowhere.
+        stored: where else to look for them: names, and the bytes of files, logs and terminals.
     """
 
     run: str
@@ -58,6 +111,13 @@ class Evidence(msgspec.Struct, frozen=True):
     answers: tuple[dict[str, JSON], ...] = ()
     tools: Mapping[str, ToolKind] = {}
     earlier: tuple[tuple[Row, ...], ...] = ()
+    kills: tuple[Kill, ...] = ()
+    takeover_seconds: float = LEASE_SECONDS
+    output: str | None = None
+    scope: str | None = None
+    strangers: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    stored: Mapping[str, bytes] = {}
 
 
 async def read_rows(store: JournalPort, run: str) -> tuple[Row, ...]:
@@ -68,12 +128,28 @@ async def read_rows(store: JournalPort, run: str) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+async def seen_by_strangers(store: JournalPort, run: str) -> tuple[str, ...]:
+    """What a handle on another scope sees of the run; empty, unless scopes leak."""
+    found = []
+    for scope in (Scope("a stranger"), Scope("", "a stranger"), Scope("a stranger", run)):
+        other = store.scoped(scope)
+        if await other.head(run) is not None:
+            found.append(f"its head as {scope}")
+        if await other.read(run):
+            found.append(f"its entries as {scope}")
+        if run in {one.run for one in (await other.list_runs())[0]}:
+            found.append(f"its name in the list as {scope}")
+    return tuple(found)
+
+
 def check(evidence: Evidence) -> list[Violation]:
     """Everything that is wrong; empty for a sound run, finished or not."""
     run, rows = evidence.run, evidence.rows
-    found = [("I5", what) for what in chain(rows)]
+    found = [*outer_rules.intact(rows, run=run)]
     found += [("I5", what) for what in _rewritten(evidence)]
-    if not found:
+    found += outer_rules.untouched_if_newer(rows, evidence.earlier)
+    found += outer_rules.kept_secret(_places(evidence), evidence.secrets)
+    if not found and outer_rules.first_newer(rows) is None:  # a newer release's is its to judge
         story = tell(rows)
         found += _order(story)
         found += _numbers(story)
@@ -83,7 +159,12 @@ def check(evidence: Evidence) -> list[Violation]:
         found += call_rules.once(story, evidence.effects, evidence.tools)
         found += call_rules.settled(story, evidence.tools)
         found += call_rules.decisions(story)
+        found += outer_rules.kept_apart(story, scope=evidence.scope, strangers=evidence.strangers)
+        found += outer_rules.taken_over(
+            rows, evidence.kills, limit_seconds=evidence.takeover_seconds
+        )
         found += _folded(evidence, story)
+        found += _ended(evidence, story)
     return [Violation(name, run, what) for name, what in found]
 
 
@@ -93,6 +174,17 @@ def report(violations: Sequence[Violation]) -> str:
         return "no invariant is violated"
     lines = [f"{v.invariant}  run {v.run!r}: {v.what}" for v in violations]
     return "\n".join([f"{len(violations)} violations of invariants:", *lines])
+
+
+def _places(evidence: Evidence) -> dict[str, bytes]:
+    """Everything that was kept or told, by name."""
+    return {
+        **{f"entry {row.seq}": row.body for row in evidence.rows},
+        "the promises": msgspec.json.encode(evidence.promises),
+        "the log of answers": msgspec.json.encode(evidence.answers),
+        "the log of effects": msgspec.json.encode(evidence.effects),
+        **evidence.stored,
+    }
 
 
 def _rewritten(evidence: Evidence) -> Iterator[str]:
@@ -236,6 +328,14 @@ def _pairing(messages: Sequence[tuple[object, object, object]]) -> Iterator[str]
         yield f"the last calls have no results: {due}"
 
 
+def _ended(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
+    """L1: nothing disturbs the run any more, so it has ended, and as if nothing had."""
+    end = story.end
+    output = end.body["output"] if end is not None and end.kind == "finished" else None
+    if evidence.output is not None and output != evidence.output:
+        yield "L1", f"it ended with {output!r}, undisturbed it says {evidence.output!r}"
+
+
 def _folded(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
     """The product's own reading agrees with the other one."""
     state = RunState(evidence.run)
@@ -245,7 +345,7 @@ def _folded(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
         ):
             state.apply(entry, row_check)
     except AgentkitError as error:
-        yield "I5", f"the journal cannot be read: {error}"
+        yield "I5", f"the journal cannot be folded: {error}"
         return
     expected = _usage(story)
     if state.usage != expected:

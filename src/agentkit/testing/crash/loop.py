@@ -15,16 +15,26 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from agentkit.core.contracts.entries import Finished
 from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.ports import Head, Row
 from agentkit.core.contracts.types import Decision
+from agentkit.core.runtime import SystemClock
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load
+from agentkit.testing._facts import tell
+from agentkit.testing._outer_rules import takeovers_seconds
 from agentkit.testing.crash.plan import BORDERS
 from agentkit.testing.crash.processes import Ended, ForkServer
 from agentkit.testing.crash.scenario import STEPS, Folder, Order
-from agentkit.testing.invariants import Evidence, ToolKind, Violation, check, read_rows
+from agentkit.testing.invariants import (
+    Evidence,
+    Kill,
+    ToolKind,
+    Violation,
+    check,
+    read_rows,
+    seen_by_strangers,
+)
 
 __all__ = ["SCENARIO", "Campaign", "Death", "NoProgress", "Ordeal", "WorkerFailed"]
 
@@ -38,6 +48,8 @@ Death: TypeAlias = "int | str | float | None"
 the worker goes as far as it can."""
 
 _RUN = "r1"
+
+_clock = SystemClock()
 
 _BEYOND = 2
 
@@ -61,15 +73,19 @@ class Campaign:
         server: of `SCENARIO`.
         base: an empty folder; each run gets one of its own in it.
         steps: how many turns of tools a run has.
+        secrets: what the workers know and may write nowhere.
     """
 
     server: ForkServer
     base: Path
     steps: int = 3
+    secrets: tuple[str, ...] = ()
     runs: int = 0
     kills: int = 0
+    questions: int = 0
     hits: Counter[str] = field(default_factory=Counter)
     killed_at: Counter[str] = field(default_factory=Counter)
+    takeovers_seconds: list[float] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
     @property
@@ -153,11 +169,13 @@ class Ordeal:
     Attributes:
         folder: as given.
         reads: the journal as it was read after each worker.
+        kills: when each killed worker was known to be gone.
     """
 
     def __init__(self, campaign: Campaign, folder: Folder) -> None:
         self.folder = folder
         self.reads: list[tuple[Row, ...]] = []
+        self.kills: list[Kill] = []
         self._campaign = campaign
         self._store = folder.store()
         self._loop = asyncio.Runner()
@@ -210,8 +228,11 @@ class Ordeal:
         )
         if ended.how == "failed":
             raise WorkerFailed(f"{self.folder.path}: {ended.detail}")
-        self._campaign.kills += ended.how == "killed"
-        self.read()
+        gone_at = _clock.now()
+        rows = self.read()
+        if ended.how == "killed":
+            self._campaign.kills += 1
+            self.kills.append(Kill(len(rows), gone_at))
         return ended
 
     def read(self) -> tuple[Row, ...]:
@@ -236,20 +257,25 @@ class Ordeal:
         campaign, folder = self._campaign, self.folder
         campaign.hits.update(folder.borders.hits())
         campaign.killed_at.update(folder.borders.kills())
+        rows = self.read()
+        campaign.questions += len(tell(rows).of("question_asked"))
+        campaign.takeovers_seconds += takeovers_seconds(rows, self.kills)
         evidence = Evidence(
             run=_RUN,
-            rows=self.read(),
+            rows=rows,
             effects=tuple(folder.effects.read()),
             promises=tuple(folder.promises.read()),
             answers=tuple(folder.answers.read()),
             tools=_TOOLS,
             earlier=tuple(self.reads),
+            kills=tuple(self.kills),
+            output=campaign.expected,
+            scope="",
+            strangers=self._loop.run(seen_by_strangers(self._store, _RUN)),
+            secrets=campaign.secrets,
+            stored={path.name: path.read_bytes() for path in folder.path.iterdir()},
         )
         found = check(evidence)
-        end = self.state().end
-        output = end.output if isinstance(end, Finished) else None
-        if output != campaign.expected:
-            found.append(Violation("L1", _RUN, f"it ended with {output!r}"))
         found = [violation._replace(run=str(folder.path)) for violation in found]
         campaign.violations += found
         return found
