@@ -1,16 +1,25 @@
-"""`python -m agentkit.testing.crash`: kill the scenario's workers at random for a while."""
+"""`python -m agentkit.testing.crash`: kill the scenario's workers thousands of times.
+
+`campaign --kills 10000 --seed 1 --jobs 2` kills workers at each known border, and then as the seeds
+1, 2, 3 … say. It fails where an invariant is violated, a worker ends by an error, or nobody died at
+some known border. A seed that failed is run again by `campaign --seed=N --runs 1`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from agentkit.core.runtime import SystemClock
 from agentkit.testing.crash.processes import serve
 
 __all__ = ["main"]
+
+_OF_NOTES = {"note:before", "note:after"}
+"""Reached only after a question."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,38 +28,75 @@ def main(arguments: list[str] | None = None) -> int:
     modes = parser.add_subparsers(dest="mode", required=True)
     server = modes.add_parser("serve", help="fork workers for orders on stdin (for ForkServer)")
     server.add_argument("function", help="package.module:function")
-    campaign = modes.add_parser("campaign", help="kill workers at random instants")
-    campaign.add_argument("--seed", type=int, default=1, help="the first run's seed; then +1 each")
-    campaign.add_argument("--runs", type=int, default=1_000_000, help="how many runs at most")
-    campaign.add_argument("--seconds", type=float, default=60.0, help="how long at most")
-    campaign.add_argument("--steps", type=int, default=3, choices=(1, 2, 3))
-    campaign.add_argument("--exhaustive", action="store_true", help="each border, then each pair")
+    server.add_argument("setup", nargs="*", help="JSON for the module's warm_up")
+    campaign = modes.add_parser("campaign", help="kill workers, carry their runs on, judge")
+    campaign.add_argument("--seed", type=int, default=1, help="of the first run; then +1 each")
+    campaign.add_argument("--kills", type=int, default=2_000, help="stop after so many")
+    campaign.add_argument("--runs", type=int, help="so many seeds and nothing else")
+    campaign.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
+    modes.add_parser("exhaustive", help="each border, and after each border each other one")
     given = parser.parse_args(arguments)
     if given.mode == "serve":
-        serve(given.function)
+        serve(given.function, *given.setup)
         return 0
-    return _campaign(given)
+    return _campaign(given) if given.mode == "campaign" else _exhaustive()
 
 
 def _campaign(given: argparse.Namespace) -> int:
+    from agentkit.testing.crash.seeds import by_name, run_seeds
+    from agentkit.testing.invariants import report
+
+    replayed = given.runs is not None
+    seeds = (
+        range(given.seed, given.seed + given.runs)
+        if replayed
+        else itertools.chain(by_name(), itertools.count(given.seed))
+    )
+    base = Path(tempfile.mkdtemp(prefix="agentkit-kills-"))
+    figures = run_seeds(
+        seeds,
+        base,
+        jobs=given.jobs,
+        kills=None if replayed else given.kills,
+        progress=_Progress(),
+    )
+    sys.stdout.write(f"{figures.summary()}\n{report(figures.violations)}\n")
+    for one in figures.failed:
+        again = f"python -m agentkit.testing.crash campaign --seed={one.seed} --runs 1"
+        sys.stdout.write(f"seed {one.seed} failed (deaths: {one.deaths}); again: {again}\n")
+    if figures.failed:
+        sys.stdout.write(f"what the failed runs left is in {base}\n")
+        return 1
+    shutil.rmtree(base)
+    missed = [] if replayed else figures.unkilled
+    sys.stdout.write("".join(f"nobody died at the border {name}\n" for name in missed))
+    return 1 if missed else 0
+
+
+def _exhaustive() -> int:
+    """Each border, and after each border each other one."""
     from agentkit.testing.crash.loop import SCENARIO, Campaign
     from agentkit.testing.crash.processes import ForkServer
     from agentkit.testing.invariants import report
 
-    clock = SystemClock()
-    until = clock.elapsed() + given.seconds
     with tempfile.TemporaryDirectory() as folder, ForkServer(SCENARIO) as server:
-        campaign = Campaign(server, Path(folder), steps=given.steps)
-        if given.exhaustive:
-            for number in range(1, campaign.every_border() + 1):
-                campaign.every_border([number])
-        else:
-            for seed in range(given.seed, given.seed + given.runs):
-                if clock.elapsed() >= until or campaign.violations:
-                    break
-                campaign.at_random(seed)
+        campaign = Campaign(server, Path(folder))
+        for number in range(1, campaign.every_border() + 1):
+            campaign.every_border([number])
         sys.stdout.write(f"{campaign.summary()}\n{report(campaign.violations)}\n")
-        return 1 if campaign.violations else 0
+        return 1 if campaign.violations or campaign.unhit - _OF_NOTES else 0
+
+
+class _Progress:
+    """A line for each thousand kills."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def __call__(self, kills: int) -> None:
+        if kills // 1_000 > self._told:
+            self._told = kills // 1_000
+            sys.stderr.write(f"{kills} kills\n")
 
 
 if __name__ == "__main__":

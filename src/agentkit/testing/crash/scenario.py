@@ -8,6 +8,8 @@ in every process, and so hide turns that were lost or asked for twice.
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,11 +105,13 @@ class Order(msgspec.Struct, frozen=True):
 def warm_up() -> None:
     """Load and make, before any worker is forked, whatever takes time."""
     from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+    from agentkit.state.checkpoints.adapters._queries import queries
 
-    loaded = (SqliteCheckpointStore, KeyedSink)
+    loaded = (SqliteCheckpointStore, KeyedSink, queries("sqlite"), importlib.import_module("apsw"))
     for made in make_tools(CrashPlan(), EffectLog(Path("unused"))):
         if not (made.definition.name and loaded):
             raise AssertionError(made.name)
+    gc.freeze()  # what is here stays shared: no child copies its pages to collect garbage
 
 
 def work(argument: JSONObject) -> None:
