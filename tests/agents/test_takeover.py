@@ -271,7 +271,8 @@ async def test_run_sync_in_a_running_loop_says_what_to_do() -> None:
 async def test_f057_a_replaced_worker_appends_nothing_any_more() -> None:
     """Another worker takes over while a tool runs: the old one ends with `LeaseLost`.
 
-    Its outcome is not in the journal, its token is lower than the new one's, and it asked no more.
+    It only leaves a note of what its tool returned; its token is lower than the new one's, and it
+    asked no more.
     """
     held, store, llm = Held(), InMemoryCheckpointStore(), then(calls(call("hold")))
     old = asyncio.create_task(held.agent().run(TASK, context(llm, store)))
@@ -285,7 +286,9 @@ async def test_f057_a_replaced_worker_appends_nothing_any_more() -> None:
     with pytest.raises(LeaseLost):
         await old
 
-    assert before == await entries_of(store)
+    *rest, note = await entries_of(store)
+    assert before == rest
+    assert e.OutcomeReported(1, 0, 1, "ok", "let go") == note.body
     assert (1, True) == (len(llm.requests), new.epoch > held.tokens[0])
 
 

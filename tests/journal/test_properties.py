@@ -20,7 +20,8 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import Slot, agent_lane, agent_slot, parse
 from agentkit.core.contracts.types import CallRecord, Usage
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.recovery import CallPolicy
+from agentkit.state.journal.lanes import CallState
+from agentkit.state.journal.recovery import CallPolicy, Verdict, plan_turn
 from agentkit.state.journal.transcript import NO_RESULT
 from tests.agents.kit import assert_valid
 
@@ -37,6 +38,11 @@ POLICIES = {
     "put": CallPolicy(side_effecting=True, idempotent=True),
     "put_twice": CallPolicy(side_effecting=True, idempotent=True, max_attempts=2),
     "send": CallPolicy(side_effecting=True),
+    "look": CallPolicy(side_effecting=True, reconciles=True),
+    "look_put": CallPolicy(side_effecting=True, idempotent=True, reconciles=True),
+    "look_tell": CallPolicy(side_effecting=True, reconciles=True, on_in_doubt="tell_model"),
+    "tell": CallPolicy(side_effecting=True, on_in_doubt="tell_model"),
+    "put_ask": CallPolicy(side_effecting=True, idempotent=True, on_in_doubt="ask"),
     "gone": CallPolicy(problem="There is no such tool."),
 }
 
@@ -81,7 +87,7 @@ _records = st.builds(
     st.sampled_from(["{}", '{"a":1}', "not json", '{"\\u0000":1}']),
 )
 _outcomes = st.sampled_from(
-    ["ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started"]
+    ["ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started", "in_doubt"]
 )
 _any_body: st.SearchStrategy[e.Body] = st.one_of(
     st.builds(
@@ -113,6 +119,7 @@ _any_body: st.SearchStrategy[e.Body] = st.one_of(
         st.integers(0, 3),
         st.sampled_from(["running", "suspended"]),
     ),
+    st.builds(e.OutcomeReported, _turn, _index, st.integers(0, 3), _outcomes, st.just("told")),
     st.builds(e.ValueRecorded, _turn, _index, st.just("n"), st.just("1")),
     st.builds(e.Decided, st.sampled_from(["q3", "q4", "q5"]), st.just("skip"), st.just("d")),
     st.builds(
@@ -264,6 +271,8 @@ class Run:
         if isinstance(action, Leave):
             return self._decide_questions()
         if self.draw(st.booleans()) and self.draw(st.booleans()):
+            if self.draw(st.booleans()):
+                self.report()
             self.die()
             return True
         if isinstance(action, Record):
@@ -286,7 +295,12 @@ class Run:
 
     def _call(self, action: Dispatch) -> None:
         """Every call is made; some end, in any order, and then the worker goes on or dies."""
-        turn = action.turn.answer.turn
+        opened = open_turn(self.state, SPEC)
+        assert opened is not None
+        turn = opened.answer.turn
+        if action.doubt:
+            self._ask_tools(action)
+            return
         order = self.draw(st.permutations(action.calls))
         assert isinstance(order, list)
         for call in order:
@@ -304,6 +318,53 @@ class Run:
             self.append([e.ToolFinished(turn, call.index, outcome, "x", call.attempt)])  # type: ignore[arg-type]  # drawn
         if any(call.outcome is None for call in action.calls):
             self.die()
+
+    def _ask_tools(self, action: Dispatch) -> None:
+        """The tools of calls in doubt say what they know, each at its own time."""
+        verdicts: dict[int, Verdict] = {}
+        turn = open_turn(self.state, SPEC)
+        assert turn is not None
+        for call in action.doubt:
+            place = (turn.answer.turn, call.index)
+            assert place not in self.ended, "I1: a call that has ended was asked about"
+            kind = self.draw(st.sampled_from(["happened", "cannot_happen", "unknown"]))
+            verdicts[call.index] = Verdict(kind)  # type: ignore[arg-type]  # drawn
+            if kind == "happened":
+                self.ended.add(place)
+            elif kind == "cannot_happen":
+                self.allowed.add(place)
+        ready = {call.index for call in action.calls}
+        self.append(
+            plan_turn(
+                self.state,
+                turn,
+                _policies(self.state),
+                lane=self.state.main,
+                epoch=self.epoch,
+                verdicts=verdicts,
+                in_flight=ready,
+            )
+        )
+        if ready and self.draw(st.booleans()):
+            self.die()
+
+    def report(self) -> None:
+        """A worker without the lease tells how an attempt ended that nobody heard of, or an older
+        one: only the newest attempt that is in doubt is settled by it.
+        """
+        turn = open_turn(self.state, SPEC)
+        begun = [call for call in turn.calls if call.attempt] if turn is not None else []
+        if turn is None or not begun or self.state.end is not None:
+            return
+        call = self.draw(st.sampled_from(begun))
+        assert isinstance(call, CallState)
+        attempt = self.draw(st.integers(1, call.attempt))
+        assert isinstance(attempt, int)
+        place = (turn.answer.turn, call.index)
+        if call.doubtful(attempt):
+            self.ended.add(place)
+            self.allowed.discard(place)
+        self.append([e.OutcomeReported(*place, attempt, "ok", "told")])
 
     def _decide_questions(self) -> bool:
         questions = self.state.questions

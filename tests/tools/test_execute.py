@@ -18,7 +18,13 @@ from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON
 from agentkit.tools import Tool, ToolContext, tool
 from agentkit.tools.execute import Attempt
-from agentkit.tools.outcome import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, CallResult
+from agentkit.tools.outcome import (
+    MAX_ERROR_CHARACTERS,
+    MAX_RESULT_BYTES,
+    CallResult,
+    Ended,
+    judge,
+)
 from agentkit.tools.threads import DaemonThreads, default_threads
 
 WAIT = 10.0
@@ -38,14 +44,21 @@ async def call(
     context = context or ToolContext(loop=asyncio.get_running_loop())
     ended: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
 
-    def report(outcome: CallResult | BaseException) -> None:
+    def report(outcome: Ended | BaseException) -> None:
         if isinstance(outcome, BaseException):
             ended.set_exception(outcome)
         else:
-            ended.set_result(outcome)
+            ended.set_result(judge(made, outcome, context.attempt))
 
-    threads = threads or default_threads()
-    attempt = Attempt(made, arguments, context, threads=threads, check=lambda: None, report=report)
+    attempt = Attempt(
+        made,
+        arguments,
+        context,
+        key=context.idempotency_key,
+        threads=threads or default_threads(),
+        check=lambda: None,
+        report=report,
+    )
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -222,8 +235,10 @@ def write() -> str:
 async def attempt(until):
     ended = asyncio.get_running_loop().create_future()
     context = ToolContext(idempotency_key="k", loop=asyncio.get_running_loop())
-    told, threads = ended.set_result, default_threads()
-    Attempt(write, {}, context, threads=threads, check=lambda: None, report=told)
+    Attempt(
+        write, {}, context, key="k", threads=default_threads(), check=lambda: None,
+        report=ended.set_result,
+    )
     return await until(ended)
 
 async def begun(_):
@@ -231,7 +246,7 @@ async def begun(_):
         await asyncio.sleep(0)
 
 async def result(ended):
-    return (await asyncio.wait_for(ended, 20)).content
+    return (await asyncio.wait_for(ended, 20)).value
 
 asyncio.run(attempt(begun))
 child = os.fork()

@@ -12,12 +12,17 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON, Scope
-from agentkit.state.journal.lanes import CallState
-from agentkit.tools import Tool, ToolContext
+from agentkit.core.contracts.values import to_text
+from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState
+from agentkit.state.journal.recovery import Verdict
+from agentkit.tools import Tool, ToolContext, reconcile
 from agentkit.tools.execute import Attempt
-from agentkit.tools.outcome import CallResult
+from agentkit.tools.outcome import Ended, judge, result_of
 
-__all__ = ["CallRunner", "Done", "Item", "News", "Recorder", "Told"]
+__all__ = ["MAX_WHY_CHARACTERS", "CallRunner", "Done", "Item", "Looked", "News", "Recorder", "Told"]
+
+MAX_WHY_CHARACTERS = 500
+"""Longest text of a `reconcile` that could not tell, as the person who decides sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,15 @@ class Done:
 
     index: int
     finished: e.ToolFinished | None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A tool was asked about an attempt in doubt. `error`: as for `Done`."""
+
+    index: int
+    verdict: Verdict | None
     error: BaseException | None = None
 
 
@@ -42,7 +56,7 @@ class News:
     """The heartbeat heard of a moved head or a lost lease."""
 
 
-Item: TypeAlias = Done | Told | News
+Item: TypeAlias = Done | Looked | Told | News
 Recorder: TypeAlias = Callable[[int, str, Callable[[], Awaitable[object]]], Awaitable[JSON]]
 
 
@@ -54,6 +68,7 @@ class CallRunner:
         threads: where synchronous tools run.
         check: raises where the drive may not act any more.
         recorder: makes `ToolContext.record` durable: (index, name, produce) to the recorded value.
+        late: hears of the outcome of an attempt that had been given up, whenever that may be.
     """
 
     def __init__(
@@ -66,6 +81,7 @@ class CallRunner:
         threads: ToolThreads,
         check: Callable[[], None],
         recorder: Recorder,
+        late: Callable[[e.ToolFinished], None],
     ) -> None:
         self._run_id = run_id
         self._scope = scope
@@ -74,6 +90,7 @@ class CallRunner:
         self._threads = threads
         self._check = check
         self._recorder = recorder
+        self._late = late
         self._attempts: dict[int, Attempt] = {}
         self._under_way: dict[int, e.ToolStarted] = {}
         self._items: list[Item] = []
@@ -96,13 +113,43 @@ class CallRunner:
             message = f"run {self._run_id!r}: call {call.index} has no tool or intent to start by"
             raise AssertionError(message)
         self._under_way[call.index] = started
+        attempt = started.attempt
+
+        def report(ended: Ended | BaseException) -> None:
+            self.tell(_done(tool, turn, call.index, attempt, ended))
+
+        def late(ended: Ended) -> None:
+            done = _done(tool, turn, call.index, attempt, ended)
+            if done.finished is not None and done.finished.outcome not in OPEN_OUTCOMES:
+                self._late(done.finished)
+
         self._attempts[call.index] = Attempt(
             tool,
             arguments,
             self._context(call, started, tool),
+            key=started.key,
             threads=self._threads,
             check=self._check,
-            report=lambda ended: self.tell(_done(turn, call.index, started.attempt, ended)),
+            report=report,
+            late=late,
+        )
+
+    def ask(self, call: CallState, checked: Checked) -> None:
+        """Ask the call's tool what became of its newest attempt."""
+        tool, arguments, started = checked.tool, checked.arguments, call.started
+        look = tool.reconcile if tool is not None else None
+        if tool is None or arguments is None or started is None or look is None:
+            message = f"run {self._run_id!r}: nobody can be asked about call {call.index}"
+            raise AssertionError(message)
+        wanted = {parameter.name for parameter in look.signature.parameters}
+        self._attempts[call.index] = Attempt(
+            look,
+            {name: value for name, value in arguments.items() if name in wanted},
+            self._context(call, started, tool),
+            key="",
+            threads=self._threads,
+            check=self._check,
+            report=lambda ended: self.tell(_looked(tool, call.index, ended)),
         )
 
     async def next(self) -> list[Item]:
@@ -127,7 +174,8 @@ class CallRunner:
         return [
             item
             for item in self._take()
-            if isinstance(item, Done) and not attempts[item.index].interrupted
+            if isinstance(item, Done)
+            and (not attempts[item.index].interrupted or _is_ok(item.finished))
         ]
 
     def tell(self, item: Item) -> None:
@@ -143,7 +191,7 @@ class CallRunner:
     def _take(self) -> list[Item]:
         items, self._items = self._items, []
         for item in items:
-            if isinstance(item, Done):
+            if isinstance(item, Done | Looked):
                 self._attempts.pop(item.index, None)
                 self._under_way.pop(item.index, None)
         return items
@@ -179,8 +227,34 @@ class CallRunner:
             self.tell(Told(started.index, text))
 
 
-def _done(turn: int, index: int, attempt: int, ended: CallResult | BaseException) -> Done:
+def _is_ok(finished: e.ToolFinished | None) -> bool:
+    return finished is not None and finished.outcome == "ok"
+
+
+def _done(tool: Tool, turn: int, index: int, attempt: int, ended: Ended | BaseException) -> Done:
     if isinstance(ended, BaseException):
         return Done(index, None, ended)
-    outcome: e.Outcome = "retrying" if ended.retry else ended.outcome
-    return Done(index, e.ToolFinished(turn, index, outcome, ended.content, attempt))
+    result = judge(tool, ended, attempt)
+    outcome: e.Outcome = "retrying" if result.retry else result.outcome
+    return Done(index, e.ToolFinished(turn, index, outcome, result.content, attempt))
+
+
+def _looked(tool: Tool, index: int, ended: Ended | BaseException) -> Looked:
+    if isinstance(ended, BaseException):
+        return Looked(index, None, ended)
+    found = ended.value
+    match found:
+        case reconcile.Done(result=value):
+            known = result_of(tool, value)
+            return Looked(index, Verdict("happened", known.content, known.outcome))
+        case reconcile.CannotHappen():
+            return Looked(index, Verdict("cannot_happen"))
+        case reconcile.Unknown():
+            why = to_text(str(found.why))
+        case _ if ended.timed_out:
+            why = f"it took longer than {tool.timeout:g} seconds"
+        case _ if ended.error is not None:
+            why = judge(tool, ended, 1).content
+        case _:
+            why = f"it returned a {type(found).__name__} instead of Done, CannotHappen or Unknown"
+    return Looked(index, Verdict("unknown", why[:MAX_WHY_CHARACTERS]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from agentkit.agents.spec import AgentSpec
@@ -11,8 +11,8 @@ from agentkit.core.contracts.model import ModelReply
 from agentkit.core.contracts.types import CallRecord, StopReason
 from agentkit.core.contracts.values import to_text
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.lanes import CallState, TurnState
-from agentkit.state.journal.recovery import CallPolicy, plan_turn
+from agentkit.state.journal.lanes import CallState, LaneState, TurnState
+from agentkit.state.journal.recovery import CallPolicy, plan_turn, unsure
 
 __all__ = [
     "PARKED_TEXT",
@@ -23,8 +23,10 @@ __all__ = [
     "Record",
     "answered_by",
     "decide",
+    "due_calls",
     "ending",
     "ends_tenure",
+    "last_words",
     "open_turn",
     "parked_by",
 ]
@@ -45,10 +47,12 @@ class Record(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """Make these calls: their intents are durable and nobody has made them."""
+    """Make these `calls`: their intents are durable and nobody has made them. Of these in `doubt`,
+    ask the tools what became of them.
+    """
 
-    turn: TurnState
     calls: list[CallState]
+    doubt: list[CallState]
 
 
 class Leave(NamedTuple):
@@ -82,15 +86,11 @@ def decide(
     lane = state.lane(spec.lane)
     turn = open_turn(state, spec)
     if turn is not None:
-        ready = [
-            call
-            for call in turn.calls
-            if call.outcome is None and call.started is not None and call.started_epoch == epoch
-        ]
-        if ready:
-            return Dispatch(turn, ready)
-        bodies = plan_turn(state, turn, policies, lane=lane, epoch=epoch)
-        return Record(bodies) if bodies else Leave()
+        due = due_calls(state, turn, policies, lane=lane, epoch=epoch)
+        bodies = [] if due.calls else plan_turn(state, turn, policies, lane=lane, epoch=epoch)
+        if bodies:
+            return Record(bodies)
+        return due if due.calls or due.doubt else Leave()
     if lane.turn is not None and not lane.turn.calls:
         closing = ending(lane.turn.answer)
         if closing is not None:
@@ -98,6 +98,30 @@ def decide(
     if lane.turns >= spec.max_iterations:
         return Record([_out_of_iterations(spec)])
     return _ask(state, spec)
+
+
+def due_calls(
+    state: RunState,
+    turn: TurnState,
+    policies: Sequence[CallPolicy],
+    *,
+    lane: LaneState,
+    epoch: int,
+    in_flight: Collection[int] = (),
+) -> Dispatch:
+    """What this epoch has to dispatch, beside what is `in_flight`."""
+    ready = [
+        call
+        for call in turn.calls
+        if call.index not in in_flight
+        and call.outcome is None
+        and call.started is not None
+        and call.started_epoch == epoch
+    ]
+    if not any(policy.reconciles for policy in policies):
+        return Dispatch(ready, [])
+    doubt = unsure(state, turn, policies, lane=lane, epoch=epoch, in_flight=in_flight)
+    return Dispatch(ready, doubt)
 
 
 def ending(answer: e.ModelAnswered) -> e.Finished | None:
@@ -141,6 +165,49 @@ def parked_by(failure: e.ModelFailed) -> e.Parked:
     """How a run is parked by a failure that is not tried again."""
     reason = failure.kind if failure.kind in PARKED_TEXT else "retries_spent"
     return e.Parked(reason, f"{PARKED_TEXT[reason]} ({failure.message})")
+
+
+def last_words(
+    state: RunState,
+    spec: AgentSpec,
+    *,
+    epoch: int,
+    ended: Mapping[int, e.ToolFinished],
+    dispatched: Collection[tuple[int, int]],
+    asking: Ask | None,
+) -> list[e.Body]:
+    """What a drive that ends in order still has to say.
+
+    Args:
+        state: of the run.
+        spec: of its agent.
+        epoch: of the drive.
+        ended: outcomes that are not recorded yet, by call index.
+        dispatched: (index, attempt) of the calls that were made.
+        asking: the attempt at the model that it is in.
+    """
+    lane = state.lane(spec.lane)
+    turn = open_turn(state, spec)
+    calls = [call for call in turn.calls if call.outcome is None] if turn is not None else []
+    bodies: list[e.Body] = [
+        ended[call.index]
+        for call in calls
+        if call.index in ended and call.attempt == ended[call.index].attempt
+    ]
+    bodies += [
+        e.ToolFinished(lane.turns, call.index, "not_started")
+        for call in calls
+        if call.started_epoch == epoch and (call.index, call.attempt) not in dispatched
+    ]
+    if asking is not None and lane.turns < asking.turn and not _failed(lane, asking):
+        text = "the worker stopped while it waited for the model"
+        bodies.append(e.ModelFailed(asking.turn, asking.attempt, "interrupted", text, unknown=True))
+    return bodies
+
+
+def _failed(lane: LaneState, ask: Ask) -> bool:
+    """Whether the end of this attempt is on record."""
+    return any(one.attempt == ask.attempt and one.kind != "interrupted" for one in lane.failures)
 
 
 def _ask(state: RunState, spec: AgentSpec) -> Action:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
-from agentkit.agents.calls import CallRunner, Done, Item, News, Told
+from agentkit.agents.calls import CallRunner, Done, Item, Looked, News, Told
 from agentkit.agents.claim import Claimed
 from agentkit.agents.decide import (
     Action,
@@ -22,13 +22,16 @@ from agentkit.agents.decide import (
     Record,
     answered_by,
     decide,
+    due_calls,
     ending,
     ends_tenure,
+    last_words,
     open_turn,
     parked_by,
 )
 from agentkit.agents.pump import told_while_running
 from agentkit.agents.registry import ToolRegistry
+from agentkit.agents.reports import Reports
 from agentkit.agents.result import AgentEvent
 from agentkit.agents.spec import AgentSpec, bare_model
 from agentkit.agents.telling import CurrentTurn, Teller
@@ -42,7 +45,7 @@ from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import LaneState, TurnState
-from agentkit.state.journal.recovery import plan_turn
+from agentkit.state.journal.recovery import Verdict, plan_turn
 
 __all__ = ["SLACK_SECONDS", "Drive"]
 
@@ -87,6 +90,8 @@ class Drive:
         self._asking: Ask | None = None
         self._dispatched: set[tuple[int, int]] = set()
         self._ended: dict[int, e.ToolFinished] = {}
+        self._verdicts: dict[int, Verdict] = {}
+        self._reports = Reports(self._journal, spec, token=context.services.chance.token)
         self._runner = CallRunner(
             run_id=context.correlation_id,
             scope=context.scope,
@@ -95,6 +100,7 @@ class Drive:
             threads=threads,
             check=self._tenure.check,
             recorder=self._record_value,
+            late=self._reports.tell_later,
         )
 
     @property
@@ -251,7 +257,7 @@ class Drive:
 
     async def _dispatch(self, action: Dispatch) -> AsyncGenerator[AgentEvent, None]:
         """Make the calls whose intents are durable, and record each outcome as it comes."""
-        self._start([call.index for call in action.calls])
+        self._start(action)
         while self._runner.running():
             events = await self._step()
             telling = told_while_running(events, self._step, self._runner.running)
@@ -268,29 +274,40 @@ class Drive:
             if isinstance(item, Told)
         ]
         self._take(items)
-        if self._ended:
+        if self._ended or self._verdicts:
             events += await self._record(self._after_outcomes)
-            calls = self._lane.turn.calls if self._lane.turn is not None else []
-            again = [index for index in self._ended if calls[index].outcome is None]
             self._ended.clear()
-            self._start(again)
+            self._verdicts.clear()
+            self._start(self._due())
         return events
 
-    def _start(self, indexes: Sequence[int]) -> None:
+    def _due(self) -> Dispatch:
+        lane = self._lane
+        if lane.turn is None or lane.turn.closed:
+            return Dispatch([], [])
+        policies = self._turn.policies(lane.turn.answer)
+        flying = self._runner.in_flight
+        return due_calls(
+            self.state, lane.turn, policies, lane=lane, epoch=self._epoch, in_flight=flying
+        )
+
+    def _start(self, due: Dispatch) -> None:
         """Dispatch; after this a call is in doubt until its outcome is recorded."""
         turn = self._lane.turn
         if turn is None:
             return
         looked_up = self._turn.look_up(turn.answer)
-        for index in indexes:
-            checked = looked_up[index]
+        for call in (*due.calls, *due.doubt):
+            checked = looked_up[call.index]
             if checked.tool is None:
-                message = f"run {self.state.run_id!r}: call {index} has an intent but no tool"
+                message = f"run {self.state.run_id!r}: call {call.index} has an intent but no tool"
                 raise AssertionError(message)
             self._tenure.busy(checked.tool.timeout + SLACK_SECONDS)
             self._tenure.check()
-            call = turn.calls[index]
-            self._dispatched.add((index, call.attempt))
+            if call in due.doubt:
+                self._runner.ask(call, checked)
+                continue
+            self._dispatched.add((call.index, call.attempt))
             self._runner.start(turn.answer.turn, call, checked)
 
     def _take(self, items: Sequence[Item]) -> None:
@@ -299,7 +316,9 @@ class Drive:
         for item in items:
             if isinstance(item, Done) and item.finished is not None:
                 self._ended[item.index] = item.finished
-            elif isinstance(item, Done) and item.error is not None:
+            elif isinstance(item, Looked) and item.verdict is not None:
+                self._verdicts[item.index] = item.verdict
+            elif isinstance(item, Done | Looked) and item.error is not None:
                 errors.append(item.error)
             elif isinstance(item, News):
                 self._stop_if_lost()
@@ -318,16 +337,20 @@ class Drive:
         turn = lane.turn
         if turn is None:
             return ()
+        ended = self._ended  # without those that somebody else has told meanwhile
+        if any(turn.calls[index].settled for index in ended):
+            ended = {at: one for at, one in ended.items() if not turn.calls[at].settled}
         planned = plan_turn(
             state,
             turn,
             self._turn.policies(turn.answer),
             lane=lane,
             epoch=self._epoch,
-            outcomes=self._ended,
+            outcomes=ended,
+            verdicts=self._verdicts,
             in_flight=self._runner.in_flight,
         )
-        return [*self._ended.values(), *planned]
+        return [*ended.values(), *planned]
 
     async def _record_value(
         self, index: int, name: str, produce: Callable[[], Awaitable[object]]
@@ -356,44 +379,25 @@ class Drive:
             self._take(self._runner.ended())
         except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
             _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
-        if not (self._tenure.lost or self._journal.fenced or self._journal.released):
+        if self._tenure.lost or self._journal.fenced:
+            await self._reports.tell(list(self._ended.values()))
+        elif not self._journal.released:
             await self._release()
         if cancelled is not None:
             raise cancelled
 
     async def _release(self) -> None:
         try:
-            await self._journal.commit(
-                self._last_words, lane=self._spec.lane, release=lambda _: True
-            )
+            await self._journal.commit(self._last, lane=self._spec.lane, release=lambda _: True)
         except (StoreError, RunError) as error:
             _log.warning("run %r: lease not released, it will lapse: %s", self.state.run_id, error)
 
-    def _last_words(self, state: RunState) -> Sequence[e.Body]:
-        lane = state.lane(self._spec.lane)
-        turn = open_turn(state, self._spec)
-        calls = [] if turn is None else turn.calls
-        bodies: list[e.Body] = [
-            self._ended[call.index]
-            for call in calls
-            if call.outcome is None
-            and call.index in self._ended
-            and call.attempt == self._ended[call.index].attempt
-        ]
-        bodies += [
-            e.ToolFinished(lane.turns, call.index, "not_started")
-            for call in calls
-            if call.started_epoch == self._epoch
-            and call.outcome is None
-            and (call.index, call.attempt) not in self._dispatched
-        ]
-        ask = self._asking
-        if ask is not None and lane.turns < ask.turn and not _failed(lane, ask):
-            text = "the worker stopped while it waited for the model"
-            bodies.append(e.ModelFailed(ask.turn, ask.attempt, "interrupted", text, unknown=True))
-        return bodies
-
-
-def _failed(lane: LaneState, ask: Ask) -> bool:
-    """Whether the end of this attempt is on record."""
-    return any(one.attempt == ask.attempt and one.kind != "interrupted" for one in lane.failures)
+    def _last(self, state: RunState) -> Sequence[e.Body]:
+        return last_words(
+            state,
+            self._spec,
+            epoch=self._epoch,
+            ended=self._ended,
+            dispatched=self._dispatched,
+            asking=self._asking,
+        )

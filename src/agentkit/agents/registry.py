@@ -73,4 +73,11 @@ class ToolRegistry:
 
 
 def _policy(tool: Tool, problem: str = "") -> CallPolicy:
-    return CallPolicy(tool.side_effecting, tool.idempotent, tool.max_attempts, problem)
+    return CallPolicy(
+        tool.side_effecting,
+        tool.idempotent,
+        tool.max_attempts,
+        reconciles=tool.reconcile is not None,
+        on_in_doubt=tool.on_in_doubt or "",
+        problem=problem,
+    )

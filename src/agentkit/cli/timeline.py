@@ -62,15 +62,23 @@ def _text(entry: e.Entry) -> str:
 
 
 def _tool_text(
-    entry: e.Entry, body: e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked
+    entry: e.Entry,
+    body: e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked | e.OutcomeReported,
 ) -> str:
     place = f"{body.turn}.{body.index}"
     if isinstance(body, e.ToolStarted):
         again = f", attempt {body.attempt}" if body.attempt > 1 else ""
-        return f"tool    {place} {shorten(body.name, 64)} starts{again}"
+        by = f" by {shorten(body.by, 40)}" if body.by else ""
+        return f"tool    {place} {shorten(body.name, 64)} starts{again}{by}"
     if isinstance(body, e.ToolFinished):
         by = f" by {shorten(body.by, 40)}" if body.by else ""
         return f"tool    {place} {body.outcome}{by}: {shorten(body.content, 120)}"
+    if isinstance(body, e.OutcomeReported):
+        by = shorten(body.by, 40) or "a worker without the lease"
+        return (
+            f"told    {place} attempt {body.attempt} {body.outcome} by {by}: "
+            f"{shorten(body.content or body.reason, 120)}"
+        )
     if isinstance(body, e.ValueRecorded):
         return f"tool    {place} recorded {shorten(body.name, 40)}: {shorten(body.value, 80)}"
     return (

@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentkit.tools.context import ToolContext
     from agentkit.tools.decorator import FunctionTool, Tool, tool
+    from agentkit.tools.reconcile import CannotHappen, Done, Reconciled, Unknown
     from agentkit.tools.schema import ArgumentsInvalid
 
-__all__ = ["ArgumentsInvalid", "FunctionTool", "Tool", "ToolContext", "tool"]
+__all__ = [
+    "ArgumentsInvalid",
+    "CannotHappen",
+    "Done",
+    "FunctionTool",
+    "Reconciled",
+    "Tool",
+    "ToolContext",
+    "Unknown",
+    "tool",
+]
 
 _HOMES = {
     "ArgumentsInvalid": "agentkit.tools.schema",
+    "CannotHappen": "agentkit.tools.reconcile",
+    "Done": "agentkit.tools.reconcile",
     "FunctionTool": "agentkit.tools.decorator",
+    "Reconciled": "agentkit.tools.reconcile",
     "Tool": "agentkit.tools.decorator",
     "ToolContext": "agentkit.tools.context",
+    "Unknown": "agentkit.tools.reconcile",
     "tool": "agentkit.tools.decorator",
 }
 

@@ -6,20 +6,24 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.types import JSON, ToolDefinition
+from agentkit.tools.reconcile import Reconciled
 from agentkit.tools.schema import Schema, build_schema
 from agentkit.tools.signature import Signature, read_signature
 
-__all__ = ["DEFAULT_TIMEOUT_SECONDS", "FunctionTool", "Tool", "tool"]
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "FunctionTool", "OnInDoubt", "Tool", "tool"]
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 """How long a call may take where the tool does not say."""
+
+OnInDoubt: TypeAlias = Literal["ask", "run_again", "tell_model"]
+"""See `tool`."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -36,7 +40,9 @@ class Tool:
         side_effecting: whether a call changes anything outside the process.
         idempotent: whether calls with the same `ToolContext.idempotency_key` have one effect.
         timeout: longest time of one attempt, in seconds.
-        max_attempts: see `tool`.
+        max_attempts, on_in_doubt, in_doubt_on: see `tool`.
+        reconcile: finds out what became of an earlier attempt; itself a tool without effects, that
+            is never shown to a model.
         signature: of the function.
         about: description for the model, instead of the docstring's.
     """
@@ -46,6 +52,9 @@ class Tool:
     idempotent: bool = False
     timeout: float = DEFAULT_TIMEOUT_SECONDS
     max_attempts: int | None = None
+    reconcile: Tool | None = None
+    on_in_doubt: OnInDoubt | None = None
+    in_doubt_on: tuple[type[BaseException], ...] = ()
     signature: Signature
     about: str | None = None
 
@@ -106,6 +115,9 @@ def tool(
     idempotent: bool = False,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     max_attempts: int | None = None,
+    reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
+    on_in_doubt: OnInDoubt | None = None,
+    in_doubt_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[_P, _R]], FunctionTool[_P, _R]]:
@@ -124,6 +136,16 @@ def tool(
             interruptions of such a call are followed by another attempt until there were that
             many. A side-effecting tool that is not idempotent is never attempted twice, and takes
             no number above 1.
+        reconcile: a function, sync or async, that finds out what became of an attempt whose
+            outcome is not known, and returns `Done(result)`, `CannotHappen()` or `Unknown()`. It
+            takes any of the tool's own parameters by name, and a `ToolContext`, and must change
+            nothing. One that raises or takes longer than `timeout` could not tell.
+        on_in_doubt: what happens where nobody knows the outcome of an attempt. `"ask"`: a person
+            decides; `"tell_model"`: the model is told that it is not known, and the call is not
+            made again; `"run_again"`: only for calls that may be run again. By default such calls
+            are, and about all others a person is asked.
+        in_doubt_on: exceptions after which it is not known whether the call took effect, such as
+            a connection that broke off. All others are outcomes: the model is told of the error.
         name: what the model calls it; the function's name by default. 1-64 of `a-z A-Z 0-9 _ -`.
         description: what the model is told; the docstring's description by default.
 
@@ -137,7 +159,17 @@ def tool(
             f"{label}: say whether it changes anything outside the process: "
             "`@tool(side_effecting=True)` or `@tool(side_effecting=False)`"
         )
-    options = _Options(side_effecting, idempotent, timeout, max_attempts, name, description)
+    options = _Options(
+        side_effecting,
+        idempotent=idempotent,
+        timeout=timeout,
+        max_attempts=max_attempts,
+        reconcile=reconcile,
+        on_in_doubt=on_in_doubt,
+        in_doubt_on=in_doubt_on if isinstance(in_doubt_on, tuple) else (in_doubt_on,),
+        name=name,
+        description=description,
+    )
 
     def decorate(function: Callable[_P, _R]) -> FunctionTool[_P, _R]:
         return _made(function, options, _names_around())
@@ -152,6 +184,9 @@ class _Options(NamedTuple):
     idempotent: bool
     timeout: float
     max_attempts: int | None
+    reconcile: Callable[..., object] | None
+    on_in_doubt: OnInDoubt | None
+    in_doubt_on: tuple[type[BaseException], ...]
     name: str | None
     description: str | None
 
@@ -164,6 +199,7 @@ def _made(
         _check_options(options)
         _check_function(function, label)
         signature = read_signature(function, namespace)
+        reconcile = _reconciler(options, label, signature, namespace)
     except InvalidSpec as exc:
         raise InvalidSpec(f"tool {label!r}: {exc}") from None
     made: FunctionTool[_P, _R] = FunctionTool(
@@ -172,6 +208,9 @@ def _made(
         idempotent=options.idempotent,
         timeout=options.timeout,
         max_attempts=options.max_attempts,
+        reconcile=reconcile,
+        on_in_doubt=options.on_in_doubt,
+        in_doubt_on=options.in_doubt_on,
         signature=signature,
         about=options.description,
     )
@@ -180,6 +219,33 @@ def _made(
     vars(made).update({key: getattr(function, key, None) for key in copied})
     vars(made)["__wrapped__"] = function
     return made
+
+
+def _reconciler(
+    options: _Options, label: str, signature: Signature, namespace: Mapping[str, object]
+) -> Tool | None:
+    function = options.reconcile
+    if function is None:
+        return None
+    try:
+        _check_function(function, label)
+        found = read_signature(function, namespace)
+    except InvalidSpec as exc:
+        raise InvalidSpec(f"its reconcile function: {exc}") from None
+    known = {parameter.name: parameter for parameter in signature.parameters}
+    for parameter in found.parameters:
+        mine = known.get(parameter.name)
+        if mine is None:
+            raise InvalidSpec(
+                f"its reconcile function takes {parameter.name!r}, which the tool does not: it is "
+                "given the call's own arguments, and a ToolContext where it asks for one"
+            )
+        if parameter.required and not mine.required:
+            raise InvalidSpec(
+                f"its reconcile function needs the default of {parameter.name!r}, which a call "
+                "may leave out"
+            )
+    return Tool(name=label, side_effecting=False, timeout=options.timeout, signature=found)
 
 
 def _check_function(function: object, label: object) -> None:
@@ -192,7 +258,8 @@ def _check_function(function: object, label: object) -> None:
 
 
 def _check_options(options: _Options) -> None:
-    side_effecting, idempotent, timeout, max_attempts, _, description = options
+    side_effecting, idempotent, timeout, max_attempts = options[:4]
+    description = options.description
     flags: tuple[object, object] = (side_effecting, idempotent)
     if not all(isinstance(flag, bool) for flag in flags):
         raise InvalidSpec("side_effecting and idempotent are True or False")
@@ -200,6 +267,7 @@ def _check_options(options: _Options) -> None:
         raise InvalidSpec("idempotent=True is about effects: it needs side_effecting=True")
     if not _is_number(timeout) or not 0 < timeout < math.inf:
         raise InvalidSpec(f"timeout must be a positive number of seconds, not {timeout!r}")
+    _check_doubt(options)
     if not isinstance(description, str | None):
         raise InvalidSpec(f"description must be a text, not {description!r}")
     if max_attempts is None:
@@ -210,6 +278,24 @@ def _check_options(options: _Options) -> None:
         raise InvalidSpec(
             "a side-effecting tool is never attempted twice: drop max_attempts, or make it "
             "idempotent (honour ToolContext.idempotency_key) and say idempotent=True"
+        )
+
+
+def _check_doubt(options: _Options) -> None:
+    choice, raised = options.on_in_doubt, options.in_doubt_on
+    if choice not in {None, "ask", "run_again", "tell_model"}:
+        raise InvalidSpec(f"on_in_doubt is 'ask', 'run_again' or 'tell_model', not {choice!r}")
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in raised):
+        raise InvalidSpec(f"in_doubt_on takes exception classes, not {raised!r}")
+    if not options.side_effecting and (options.reconcile or choice or raised):
+        raise InvalidSpec(
+            "reconcile, on_in_doubt and in_doubt_on are about effects: a call without any is just "
+            "made again. They need side_effecting=True"
+        )
+    if choice == "run_again" and not options.idempotent:
+        raise InvalidSpec(
+            "on_in_doubt='run_again' could do it twice: make the tool idempotent (honour "
+            "ToolContext.idempotency_key) and say idempotent=True"
         )
 
 

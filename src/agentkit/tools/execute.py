@@ -13,7 +13,7 @@ from concurrent.futures import Future as ThreadFuture
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.tools.context import ToolContext
 from agentkit.tools.decorator import Tool
-from agentkit.tools.outcome import CallResult, Ended, judge, store_fault
+from agentkit.tools.outcome import Ended, store_fault
 
 __all__ = ["CANCEL_GRACE_SECONDS", "Attempt"]
 
@@ -41,6 +41,7 @@ class Attempt:
         tool: the tool.
         arguments: what `Tool.bind` gave.
         context: passed to the tool if it asks for one.
+        key: attempts of one key never overlap in this process; empty for calls that may.
         threads: where sync tools run.
         check: asked, in the tool's thread, right before the tool is entered, which may be long
             after the attempt was made; may refuse by raising.
@@ -48,6 +49,7 @@ class Attempt:
             tool: the store failed under `ToolContext.record` (`StoreError`) or this run's state
             forbids going on (`RunError`), whatever the tool made of that; or the process is told
             to leave.
+        late: hears, in this loop, how the tool itself ended, where it was left behind before.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Attempt:
         arguments: Mapping[str, object],
         context: ToolContext,
         *,
+        key: str,
         threads: ToolThreads,
         check: Callable[[], None],
-        report: Callable[[CallResult | BaseException], None],
+        report: Callable[[Ended | BaseException], None],
+        late: Callable[[Ended], None] | None = None,
     ) -> None:
         given = dict(arguments)
         if tool.signature.context:
@@ -66,8 +70,10 @@ class Attempt:
         self._tool = tool
         self._context = context
         self._threads = threads
-        self._report: Callable[[CallResult | BaseException], None] | None = report
-        self._earlier = _IN_THREADS.get(context.idempotency_key)
+        self._report: Callable[[Ended | BaseException], None] | None = report
+        self._late = late
+        self._key = key
+        self._earlier = _IN_THREADS.get(key)
         self._timed_out = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -109,16 +115,18 @@ class Attempt:
             if isinstance(exc, KeyboardInterrupt | SystemExit):
                 raise
         else:
-            self._tell(self._judged(ended))
+            self._tell(self._faultless(ended))
 
     async def _end_of(self, call: Callable[[], object]) -> Ended:
-        tool, key = self._tool, self._context.idempotency_key
+        tool, key = self._tool, self._key
         earlier = self._earlier
         ended = None if earlier is None else await _end_in_thread(earlier, tool, self._context)
         if ended is None and tool.is_async:
             ended = await self._in_loop(call)
         elif ended is None:
-            ended = await _in_thread(tool, call, key=key, threads=self._threads)
+            ended = await _in_thread(
+                tool, call, key=key, threads=self._threads, late=self._tell_late
+            )
         if inspect.isawaitable(ended.value):  # a sync function that hands on a coroutine
             awaitable = ended.value
             ended = await self._in_loop(lambda: awaitable)
@@ -147,24 +155,37 @@ class Attempt:
     def _abandon(self) -> None:
         """The tool ignores its cancellation: report without it."""
         _leave(self._task)
-        self._tell(self._judged(Ended(timed_out=True, running=True)))
+        self._tell(Ended(timed_out=True, running=True))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _judged(self, ended: Ended) -> CallResult | BaseException:
+    def _faultless(self, ended: Ended) -> Ended | BaseException:
         fault = self._context.fault or store_fault(ended.error, self._context.run_id)
-        return fault if fault is not None else judge(self._tool, ended, self._context.attempt)
+        return ended if fault is None else fault
 
-    def _tell(self, outcome: CallResult | BaseException) -> None:
+    def _tell(self, ended: Ended | BaseException) -> None:
         report, self._report = self._report, None
         if report is not None:
-            report(outcome)
+            report(ended)
+        elif isinstance(ended, Ended):  # it was left behind, and ends after all
+            self._tell_late(ended)
+
+    def _tell_late(self, ended: Ended) -> None:
+        """A coroutine that a sync function handed on is not run any more, so it says nothing."""
+        told = ended.started and not inspect.isawaitable(ended.value)
+        if self._late is not None and told and self._faultless(ended) is ended:
+            self._late(ended)
 
 
 async def _in_thread(
-    tool: Tool, call: Callable[[], object], *, key: str, threads: ToolThreads
+    tool: Tool,
+    call: Callable[[], object],
+    *,
+    key: str,
+    threads: ToolThreads,
+    late: Callable[[Ended], None],
 ) -> Ended:
     loop = asyncio.get_running_loop()
     attempt = _ThreadAttempt(call, key=key, now=loop.time)
@@ -183,7 +204,8 @@ async def _in_thread(
                 return Ended(timed_out=True, started=False)
             left = attempt.began + tool.timeout - loop.time()
     finally:
-        attempt.give_up()
+        if not future.done() and not attempt.give_up():
+            future.add_done_callback(lambda done: None if done.cancelled() else late(done.result()))
         _leave(future)
     return Ended(timed_out=True, running=True)
 

@@ -25,6 +25,7 @@ __all__ = [
     "CallResult",
     "Ended",
     "judge",
+    "result_of",
     "store_fault",
 ]
 
@@ -83,9 +84,14 @@ def judge(tool: Tool, ended: Ended, attempt: int) -> CallResult:
     if ended.timed_out:
         return CallResult(maybe, _timeout_text(tool), retry=again)
     if ended.error is None:
-        return _result(tool, ended.value)
+        return result_of(tool, ended.value)
     leaves = list(_leaves(ended.error))
-    unsure = any(isinstance(leaf, OutcomeUnknown | asyncio.CancelledError) for leaf in leaves)
+    doubtful: tuple[type[BaseException], ...] = (
+        OutcomeUnknown,
+        asyncio.CancelledError,
+        *tool.in_doubt_on,
+    )
+    unsure = any(isinstance(leaf, doubtful) for leaf in leaves)
     content = _error_text(leaves)
     return CallResult(maybe if unsure else "error", content, retry=again)
 
@@ -108,7 +114,8 @@ def store_fault(error: BaseException | None, run_id: str) -> BaseException | Non
     return None
 
 
-def _result(tool: Tool, value: object) -> CallResult:
+def result_of(tool: Tool, value: object) -> CallResult:
+    """The outcome of a call that returned `value`."""
     try:
         content = to_text(value)
     except ResultNotStorable as exc:

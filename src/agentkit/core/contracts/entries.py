@@ -27,6 +27,7 @@ __all__ = [
     "ModelAnswered",
     "ModelFailed",
     "Outcome",
+    "OutcomeReported",
     "Parked",
     "QuestionAsked",
     "RunStarted",
@@ -39,12 +40,13 @@ __all__ = [
 ]
 
 Outcome: TypeAlias = Literal[
-    "ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started"
+    "ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started", "in_doubt"
 ]
-"""How a call ended. `unknown`: it may have happened. `skipped`: a human said so. `duplicate`: an
-exact replay of a call of the same turn. `not_started`: its intent was recorded but never
-dispatched, so the call is still to be made. `retrying`: this attempt failed and another follows.
-Only `unknown`, `retrying` and `not_started` leave it open."""
+"""How a call ended. `unknown`: it may have happened. `skipped`: a human said so. `in_doubt`: it may
+have happened, and its tool chose that the model is told so. `duplicate`: an exact replay of a call
+of the same turn. `not_started`: its intent was recorded but never dispatched, so the call is still
+to be made. `retrying`: this attempt failed and another follows. Only `unknown`, `retrying` and
+`not_started` leave it open."""
 
 StepStatus: TypeAlias = Literal["running", "suspended", "done", "failed"]
 
@@ -107,7 +109,11 @@ class ModelFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="model_fa
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_started"):
-    """Intent: the call is about to be made. `key` is empty for tools without side effects."""
+    """Intent: the call is about to be made. `key` is empty for tools without side effects.
+
+    `by`: who had a call in doubt made again: a person, or `reconcile` where its tool found that the
+    earlier attempt cannot have happened. Empty for what the runtime decides by itself.
+    """
 
     turn: int
     index: int
@@ -115,6 +121,7 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_sta
     digest: str
     key: str = ""
     attempt: int = 1
+    by: str = ""
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="question_asked"):
@@ -179,6 +186,29 @@ class Decided(msgspec.Struct, frozen=True, omit_defaults=True, tag="decided"):
     reason: str = ""
 
 
+class OutcomeReported(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcome_reported"):
+    """Note: how an attempt ended, told by somebody without the lease.
+
+    A worker that lost its lease tells what its tool returned, or a person what happened. It settles
+    the call while that attempt is the newest one and in doubt; otherwise it is only on record.
+
+    Args:
+        turn, index, attempt: which attempt.
+        outcome: `ok`, `error`, `skipped`, or `retrying` to have the call made again.
+        content: what the model sees.
+        by: who told it; empty for the worker that made the attempt.
+        reason: why, for the record.
+    """
+
+    turn: int
+    index: int
+    attempt: int
+    outcome: Outcome
+    content: str = ""
+    by: str = ""
+    reason: str = ""
+
+
 class Parked(msgspec.Struct, frozen=True, omit_defaults=True, tag="parked"):
     """The run stopped at a limit or at something to mend."""
 
@@ -226,6 +256,7 @@ Body: TypeAlias = (
     | CheckpointSaved
     | ValueRecorded
     | Decided
+    | OutcomeReported
     | Parked
     | Unparked
     | Finished
@@ -233,7 +264,7 @@ Body: TypeAlias = (
     | Cancelled
 )
 
-NOTE_KINDS: tuple[type, ...] = (CheckpointSaved, Decided)
+NOTE_KINDS: tuple[type, ...] = (CheckpointSaved, Decided, OutcomeReported, Unparked)
 """Kinds that anybody may append without the lease."""
 
 ACT_KINDS: tuple[type, ...] = (ModelAnswered, ToolFinished)

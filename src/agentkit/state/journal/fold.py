@@ -220,8 +220,27 @@ def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> Non
         lane.transcript.repairs.append(f"entry {entry.seq}: a result without a call was ignored")
         return
     call.end(body, seq=entry.seq)
-    if body.outcome == "not_started":
+    if body.outcome != "not_started":
+        _progressed(state, lane, turn, call)
+
+
+def _outcome_reported(state: RunState, entry: e.Entry, body: e.OutcomeReported) -> None:
+    """A fact about an attempt that is in doubt settles it, whoever told it and whatever was asked;
+    about an attempt that was followed by another, or has its outcome, it is only on record.
+    """
+    lane = state.lane(entry.lane)
+    call = _call(lane, body.turn, body.index)
+    turn = lane.turn
+    if call is None or turn is None or turn.closed or not call.doubtful(body.attempt):
         return
+    outcome = e.ToolFinished(
+        body.turn, body.index, body.outcome, body.content, body.attempt, body.by
+    )
+    call.end(outcome, seq=entry.seq)
+    _progressed(state, lane, turn, call)
+
+
+def _progressed(state: RunState, lane: LaneState, turn: TurnState, call: CallState) -> None:
     state.recoveries = 0
     call.question = call.decision = None
     lane.suspended = False
@@ -301,6 +320,7 @@ _APPLY: dict[type, Callable[..., None]] = {
     e.CheckpointSaved: _checkpoint_saved,
     e.ValueRecorded: _value_recorded,
     e.Decided: _decided,
+    e.OutcomeReported: _outcome_reported,
     e.Parked: _parked,
     e.Unparked: _unparked,
     e.Finished: _ended,

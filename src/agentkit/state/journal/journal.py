@@ -157,6 +157,12 @@ class Journal:
                 raise cancelled
             return entries
 
+    async def note(self, build: Build, *, note_id: str, lane: str) -> None:
+        """Append without the lease what `build` says; see `append_note`."""
+        await append_note(
+            self._port, self.state.run_id, build, note_id=note_id, lane=lane, clock=self._clock
+        )
+
     async def refresh(self) -> None:
         """Fold what others appended since."""
         async with self._lock:

@@ -65,6 +65,11 @@ class CallState:
         self.finished_seq = seq
         self.settled = outcome.outcome not in OPEN_OUTCOMES
 
+    def doubtful(self, attempt: int) -> bool:
+        """Whether this attempt is the newest one and nobody knows how it ended."""
+        begun = self.started is not None and self.attempt == attempt
+        return begun and (self.outcome is None or self.outcome.outcome == "unknown")
+
     @property
     def waiting(self) -> bool:
         """Whether a question is open and nobody has decided it."""
@@ -134,4 +139,4 @@ class LaneState:
         turn = self.turn
         if turn is None or turn.answer.stop == "pause":
             return True
-        return bool(turn.calls) and (turn.settled or turn.closed)
+        return bool(turn.calls) and turn.closed

@@ -2,15 +2,17 @@
 
 A call is in doubt when it was dispatched, or may have been, and its worker is gone, or when its
 tool said that it cannot tell. Fencing our journal does not fence the outside world, so only what
-cannot double is automatic: reads run again, idempotent tools run again under the same key, and
-everything else is asked of a human.
+cannot double is automatic: reads run again, idempotent tools run again under the same key, a tool
+that can find out is asked (`reconcile`), and everything else is asked of a human, or told to the
+model where its tool chose that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import slot_of
@@ -25,12 +27,17 @@ __all__ = [
     "CANNOT_RUN",
     "DUPLICATE",
     "IN_DOUBT",
+    "RECONCILE",
     "SKIPPED",
+    "TOLD_IN_DOUBT",
     "TRUNCATED",
     "WITHHELD",
     "CallPolicy",
+    "InDoubtChoice",
+    "Verdict",
     "idempotency_key",
     "plan_turn",
+    "unsure",
 ]
 
 AUTOMATIC_ATTEMPTS = 10
@@ -51,20 +58,46 @@ IN_DOUBT = (
     "or it could not tell, so it may or may not have taken effect. Look at the outside system, "
     "then answer: done (with what it returned), failed, run_again or skip."
 )
+TOLD_IN_DOUBT = (
+    "{tool} was started and its outcome is not known: it may or may not have taken effect. It was "
+    "not run again. Find out before you repeat it."
+)
+LOOKED = " Its own look at the outside system could not tell: {why}"
 CANNOT_RUN = "It cannot be run again now: "
+RECONCILE = "reconcile"
+"""Who settled a call, where its tool's own look did."""
+
+InDoubtChoice: TypeAlias = Literal["", "ask", "run_again", "tell_model"]
+
 SKIPPED = "A person decided not to run this call again. Whether it took effect is not known."
 
 
 class CallPolicy(NamedTuple):
     """What the runtime knows about the tool of one call.
 
-    `problem`: why the call cannot be run at all (unknown tool, wrong arguments), told to the model.
+    `reconciles`: the tool can be asked what became of an earlier attempt. `on_in_doubt`: what was
+    chosen for the case that nobody knows, or empty. `problem`: why the call cannot be run at all
+    (unknown tool, wrong arguments), told to the model.
     """
 
     side_effecting: bool = True
     idempotent: bool = False
     max_attempts: int | None = None
+    reconciles: bool = False
+    on_in_doubt: InDoubtChoice = ""
     problem: str = ""
+
+
+class Verdict(NamedTuple):
+    """What a tool's `reconcile` says of an attempt in doubt.
+
+    `happened` brings the `outcome` with the `content` that the model sees. `cannot_happen`: it has
+    had no effect and never will. `unknown` says in `content` why it cannot tell.
+    """
+
+    kind: Literal["happened", "cannot_happen", "unknown"]
+    content: str = ""
+    outcome: e.Outcome = "ok"
 
 
 def idempotency_key(state: RunState, lane: str, turn: int, index: int) -> str:
@@ -74,13 +107,14 @@ def idempotency_key(state: RunState, lane: str, turn: int, index: int) -> str:
     return blake2b(place.encode(), digest_size=16).hexdigest()
 
 
-class _Waits:
-    """A call that only a decision can move."""
+class _Later(Enum):
+    """A call that has no next fact yet."""
+
+    DECISION = "only a decision can move it"
+    VERDICT = "its tool is to be asked first"
 
 
-_WAITS = _Waits()
-
-_Move: TypeAlias = e.ToolStarted | e.QuestionAsked | e.ToolFinished | _Waits | None
+_Move: TypeAlias = e.ToolStarted | e.QuestionAsked | e.ToolFinished | _Later | None
 
 
 def plan_turn(
@@ -91,6 +125,7 @@ def plan_turn(
     lane: LaneState,
     epoch: int,
     outcomes: Mapping[int, e.ToolFinished] | None = None,
+    verdicts: Mapping[int, Verdict] | None = None,
     in_flight: Collection[int] = (),
 ) -> list[e.Body]:
     """The entries that the calls of a turn need next.
@@ -104,10 +139,11 @@ def plan_turn(
         lane: the turn's lane.
         epoch: of the lease that acts.
         outcomes: about to be recorded beside what is returned, by call index.
-        in_flight: calls that run now.
+        verdicts: of tools that were asked about calls in doubt, by call index.
+        in_flight: calls that run now, or whose tool is being asked.
     """
     outcomes = outcomes or {}
-    planner = _Planner(state, lane, turn, epoch)
+    planner = _Planner(state, lane, turn, epoch, verdicts or {})
     bodies: list[e.Body] = []
     acting, waiting = bool(in_flight), False
     for call in turn.calls:
@@ -115,17 +151,36 @@ def plan_turn(
             continue
         outcome = outcomes.get(call.index, call.outcome)
         move = planner.next(call, policies[call.index], outcome)
-        if isinstance(move, e.QuestionAsked | _Waits):
+        if isinstance(move, e.QuestionAsked) or move is _Later.DECISION:
             waiting = True
-        elif isinstance(move, e.ToolStarted) or (move is None and outcome is None):
+        elif isinstance(move, e.ToolStarted | _Later) or (move is None and outcome is None):
             acting = True
-        if move is not None and not isinstance(move, _Waits):
+        if move is not None and not isinstance(move, _Later):
             bodies.append(move)
     if not acting and not waiting and not turn.closed:
         bodies.append(e.StepCompleted(lane.version + 1, lane.iteration + 1))
     elif not acting and waiting and (bodies or outcomes or not lane.suspended):
         bodies.append(e.StepCompleted(lane.version + 1, lane.iteration, "suspended"))
     return bodies
+
+
+def unsure(
+    state: RunState,
+    turn: TurnState,
+    policies: Sequence[CallPolicy],
+    *,
+    lane: LaneState,
+    epoch: int,
+    in_flight: Collection[int] = (),
+) -> list[CallState]:
+    """The calls in doubt whose tools are to be asked now; arguments as for `plan_turn`."""
+    planner = _Planner(state, lane, turn, epoch, {})
+    return [
+        call
+        for call in turn.calls
+        if call.index not in in_flight
+        and planner.next(call, policies[call.index], call.outcome) is _Later.VERDICT
+    ]
 
 
 class _Planner(NamedTuple):
@@ -135,13 +190,18 @@ class _Planner(NamedTuple):
     lane: LaneState
     turn: TurnState
     epoch: int
+    verdicts: Mapping[int, Verdict]
 
     def next(self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished | None) -> _Move:
         """The next fact of one call; `None` when it is settled, or recorded and not dispatched."""
         if outcome is not None and outcome.outcome not in OPEN_OUTCOMES:
             return None
         if call.question is not None:
-            return _WAITS if call.decision is None else self._apply(call, call.decision, policy)
+            return (
+                _Later.DECISION
+                if call.decision is None
+                else self._apply(call, call.decision, policy)
+            )
         if outcome is not None and outcome.outcome in {"retrying", "not_started"}:
             return self._go_on(call, policy, outcome)
         if call.started is None:
@@ -167,7 +227,8 @@ class _Planner(NamedTuple):
         """The next attempt of a call that is still to be made, unless its tool has gone."""
         again = outcome.outcome == "retrying"
         if not policy.problem:
-            return self._start(call, policy, attempt=call.attempt + again)
+            by = outcome.by if again else ""
+            return self._start(call, policy, attempt=call.attempt + again, by=by)
         if again or call.attempt > 1:  # an earlier attempt may have taken effect
             return self._question(call, policy)
         return self._finish(call, "error", policy.problem)
@@ -175,17 +236,33 @@ class _Planner(NamedTuple):
     def _recover(self, call: CallState, policy: CallPolicy) -> _Move:
         """The in-doubt table."""
         spent = call.attempt >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
-        automatic = not policy.problem and (not policy.side_effecting or policy.idempotent)
+        verdict = Verdict("unknown")
+        if policy.reconciles and not policy.problem:
+            if call.index not in self.verdicts:
+                return _Later.VERDICT
+            verdict = self.verdicts[call.index]
+        if verdict.kind == "happened":
+            return self._finish(call, verdict.outcome, verdict.content, by=RECONCILE)
+        if verdict.kind == "cannot_happen" and not spent:
+            return self._start(call, policy, attempt=call.attempt + 1, by=RECONCILE)
+        repeatable = not policy.problem and (not policy.side_effecting or policy.idempotent)
+        automatic = repeatable and policy.on_in_doubt in {"", "run_again"}
         if automatic and not spent:
             return self._start(call, policy, attempt=call.attempt + 1)
         if automatic and not policy.side_effecting:
             return self._finish(call, "error", ATTEMPTS_SPENT.format(attempts=call.attempt))
-        return self._question(call, policy)
+        if policy.on_in_doubt == "tell_model":
+            return self._finish(call, "in_doubt", TOLD_IN_DOUBT.format(tool=call.record.name))
+        return self._question(call, policy, looked=verdict.content)
 
-    def _question(self, call: CallState, policy: CallPolicy) -> e.QuestionAsked:
-        """Ask a human; where the call cannot be run now, say why."""
+    def _question(
+        self, call: CallState, policy: CallPolicy, *, looked: str = ""
+    ) -> e.QuestionAsked:
+        """Ask a human; say what the tool's own look gave and why the call cannot be run now."""
         record = call.record
         text = IN_DOUBT.format(tool=record.name, attempt=call.attempt)
+        if looked:
+            text += LOOKED.format(why=looked)
         return e.QuestionAsked(
             turn=self.turn.answer.turn,
             index=call.index,
@@ -203,13 +280,15 @@ class _Planner(NamedTuple):
         if decision.answer == "run_again" and policy.problem:
             return self._question(call, policy)
         if decision.answer == "run_again":
-            return self._start(call, CallPolicy(), attempt=call.attempt + 1)
+            return self._start(call, CallPolicy(), attempt=call.attempt + 1, by=by)
         if decision.answer == "skip":
             return self._finish(call, "skipped", f"{SKIPPED} {decision.reason}".strip(), by=by)
         value = to_text(decode_value(decision.value))
         return self._finish(call, "ok" if decision.answer == "done" else "error", value, by=by)
 
-    def _start(self, call: CallState, policy: CallPolicy, *, attempt: int) -> e.ToolStarted:
+    def _start(
+        self, call: CallState, policy: CallPolicy, *, attempt: int, by: str = ""
+    ) -> e.ToolStarted:
         turn, record = self.turn.answer.turn, call.record
         key = call.started.key if call.started is not None else ""
         if policy.side_effecting and not key:
@@ -221,6 +300,7 @@ class _Planner(NamedTuple):
             digest=digest(record.name, record.arguments),
             key=key,
             attempt=attempt,
+            by=by,
         )
 
     def _finish(

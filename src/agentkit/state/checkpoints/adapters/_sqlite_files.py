@@ -26,6 +26,8 @@ Identity = tuple[int, int]
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
+_JOURNAL = struct.Struct(">8s8xI")
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _PAGE_SIZE = 2048
 _POLL_SECONDS = 0.001
 _SLOW_POLL_SECONDS = 0.005
@@ -92,6 +94,8 @@ class SqliteFile:
         """Look at the bytes alone: opening a foreign file would already write beside it."""
         header = _header(self.path)
         if header and not header.startswith(_MAGIC):
+            if _is_unfinished(self.path):
+                return
             raise StoreDamaged(f"{self.path} is not a SQLite database. {_OTHER_FILE}")
         size = int.from_bytes(header[16:18], "big") if header else _PAGE_SIZE
         log = read_log(Path(self.path + "-wal"), page_size=65536 if size == 1 else size)
@@ -219,6 +223,23 @@ def _header(path: str) -> bytes:
         return bytes(file.xRead(size, 0)) if size else b""
     finally:
         file.xClose()
+
+
+def _is_unfinished(path: str) -> bool:
+    """Whether the power failed while the file was being created.
+
+    Its first bytes may then be anything, and SQLite makes it empty again: the journal beside it
+    says that it had no pages. https://sqlite.org/fileformat2.html#the_rollback_journal
+    """
+    try:
+        with Path(path + "-journal").open("rb") as file:
+            journal = file.read(_JOURNAL.size)
+    except FileNotFoundError:
+        return False
+    if len(journal) < _JOURNAL.size:
+        return False
+    magic, pages = _JOURNAL.unpack(journal)
+    return bool(magic == _JOURNAL_MAGIC and pages == 0)
 
 
 def _use_wal(db: apsw.Connection, patience: _Patience) -> None:
