@@ -58,6 +58,7 @@ class FakeLLM:
 
     Attributes:
         requests: every request received, in order.
+        turns: all turns of a `script`; `None` for other fakes.
     """
 
     origin = "fake"
@@ -71,13 +72,14 @@ class FakeLLM:
             self._next = lambda request: _turn(answer(_shown(request)))
         self._model = model
         self.requests: list[ModelRequest] = []
+        self.turns: tuple[Turn, ...] | None = None
 
     @classmethod
     def script(cls, turns: Iterable[Turn]) -> FakeLLM:
         """A fake that answers these turns, one a request."""
-        remaining = list(turns)
-        total = len(remaining)
-        remaining.reverse()
+        given = tuple(turns)
+        total = len(given)
+        remaining = list(reversed(given))
 
         def take(_: ModelRequest) -> Turn:
             if not remaining:
@@ -90,6 +92,7 @@ class FakeLLM:
 
         fake = cls("")
         fake._next = take
+        fake.turns = given
         return fake
 
     async def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:

@@ -61,18 +61,24 @@ class ForkServer:
     Args:
         function: `package.module:name` of a function of one JSON object. Its module is imported
             once, in the server; `module.warm_up()` is called there where it exists.
+        setup: given to `warm_up`, where there is something to tell it.
         limit_seconds: the longest a worker may take.
         path: folders to import from, beside the ones of this process.
     """
 
     def __init__(
-        self, function: str, *, limit_seconds: float = 30.0, path: tuple[Path, ...] = ()
+        self,
+        function: str,
+        *,
+        setup: JSONObject | None = None,
+        limit_seconds: float = 30.0,
+        path: tuple[Path, ...] = (),
     ) -> None:
         self._limit_seconds = limit_seconds
         self._buffer = b""
         folders = [str(folder) for folder in path] + [entry for entry in sys.path if entry]
         self._server = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "agentkit.testing.crash", "serve", function],
+            [sys.executable, "-m", "agentkit.testing.crash", "serve", function, *_told(setup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
@@ -152,14 +158,18 @@ class ForkServer:
         return line
 
 
-def serve(function: str) -> None:
-    """The server's side: read orders from stdin until it closes."""
-    module, _, name = function.partition(":")
-    imported = importlib.import_module(module)
-    getattr(imported, "warm_up", lambda: None)()
-    # Workers may print; only the server speaks to the one who ordered.
+def _told(setup: JSONObject | None) -> list[str]:
+    return [] if setup is None else [msgspec.json.encode(setup).decode()]
+
+
+def serve(function: str, *setup: str) -> None:
+    """The server's side: read orders from stdin until it closes. `setup`: as JSON, or nothing."""
+    # Workers and modules may print; only the server speaks to the one who ordered.
     out = os.dup(1)
     os.dup2(2, 1)
+    module, _, name = function.partition(":")
+    imported = importlib.import_module(module)
+    getattr(imported, "warm_up", lambda *_: None)(*map(msgspec.json.decode, setup))
     os.write(out, b'"ready"\n')
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=_Order)
@@ -180,6 +190,8 @@ def _work(function: Callable[[JSONObject], None], argument: JSONObject, reported
     """The worker's side, in the forked child; never returns."""
     status = 1
     try:
+        # A worker that reads its stdin gets nothing, and takes no orders away from the server.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         function(argument)
         status = 0
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was

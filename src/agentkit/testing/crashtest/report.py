@@ -1,0 +1,169 @@
+"""What a crash test found: for each tool a verdict, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["GOOD", "SCHEMA_VERSION", "CrashReport", "Finding", "ToolReport", "Verdict", "told"]
+
+SCHEMA_VERSION = 1
+"""Of the JSON form; grows when a field changes its meaning or goes."""
+
+Verdict: TypeAlias = Literal[
+    "safe", "untested", "in doubt", "diverged", "lost", "doubled", "stuck", "broken"
+]
+"""In order of weight. `untested`: nobody called it. `in doubt`: a kill led to a question, as the
+tool's policy says. `diverged`: the run ended in another way than one that nobody killed. `lost`: a
+call has an outcome and no effect. `doubled`: the runtime acted twice by itself. Of a run and not of
+a tool: `stuck` (it did not end), `broken` (an invariant of its journal does not hold)."""
+
+GOOD: frozenset[Verdict] = frozenset({"safe", "untested", "in doubt"})
+"""Verdicts that leave a crash test safe."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that a kill brought out.
+
+    Args:
+        tool: whose; empty for the run as a whole.
+        verdict: what it is.
+        kills: where workers were killed, in order; empty for a run that nobody killed.
+        what: a sentence or two about it.
+        replay: the command that does it again; empty where there is none.
+    """
+
+    tool: str
+    verdict: Verdict
+    kills: tuple[str, ...]
+    what: str
+    replay: str = ""
+
+
+class ToolReport(msgspec.Struct, frozen=True):
+    """One tool of the agent.
+
+    Args:
+        name: its name.
+        policy: what it says of itself: `read-only`, `idempotent`, `ask`, `reconcile` or
+            `transactional`.
+        calls: how often one run calls it.
+        kills: how many workers died while a call of it was under way.
+        fewest_effects: of one call, over all runs.
+        most_effects: of one call, over all runs.
+        repeats: how often a call was entered again by the runtime itself.
+        questions: how many kills led to a question.
+        verdict: the heaviest of what was found.
+        advice: what to do, or why it is safe.
+    """
+
+    name: str
+    policy: str
+    calls: int
+    kills: int
+    fewest_effects: int
+    most_effects: int
+    repeats: int
+    questions: int
+    verdict: Verdict
+    advice: str
+
+    @property
+    def effects(self) -> str:
+        """Effects of one call: `1`, or `1-2` where it differs from run to run."""
+        few, most = self.fewest_effects, self.most_effects
+        return str(most) if few == most else f"{few}-{most}"
+
+
+class CrashReport(msgspec.Struct, frozen=True):
+    """The outcome of a crash test.
+
+    Args:
+        agent: the reference of the agent.
+        task: what it was asked to do.
+        kills: how many workers got SIGKILL.
+        runs: how many runs there were, the ones that nobody killed included.
+        borders: at how many places a run can be killed.
+        tested: how many of these places (or pairs of them) were tried.
+        seconds: how long it took.
+        tools: one report each.
+        findings: everything that is not right, heaviest first.
+        notes: what else is worth knowing.
+        kept: the folder with journals and logs, where it was kept.
+        version: of this form.
+    """
+
+    agent: str
+    task: str
+    kills: int
+    runs: int
+    borders: int
+    tested: int
+    seconds: float
+    tools: tuple[ToolReport, ...]
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    kept: str = ""
+    version: int = SCHEMA_VERSION
+
+    @property
+    def safe(self) -> bool:
+        """Whether no tool was doubled, lost or diverged, and every run ended."""
+        return not self.findings
+
+    def tool(self, name: str) -> ToolReport:
+        """The report of one tool.
+
+        Raises:
+            KeyError: the agent has no such tool.
+        """
+        found = next((tool for tool in self.tools if tool.name == name), None)
+        if found is None:
+            raise KeyError(f"{name!r}; there are {', '.join(tool.name for tool in self.tools)}")
+        return found
+
+    def assert_safe(self, *, questions: bool = True) -> None:
+        """Fail a test with the whole report, unless it is safe.
+
+        Args:
+            questions: whether kills may lead to questions for a person.
+
+        Raises:
+            AssertionError: something was found.
+        """
+        asked = [tool.name for tool in self.tools if tool.questions]
+        if self.safe and (questions or not asked):
+            return
+        reason = "" if not self.safe else f"a person would be asked about {', '.join(asked)}\n"
+        raise AssertionError(f"{reason}{self.text()}")
+
+    def headline(self) -> str:
+        """One line that says it all."""
+        verdict = "safe" if self.safe else f"NOT SAFE, {len(self.findings)} findings"
+        return (
+            f"{self.agent}: {verdict} · {self.kills} kills in {self.runs} runs, {self.tested} of "
+            f"{self.borders} places · {self.seconds:.1f} s"
+        )
+
+    def text(self) -> str:
+        """The report for a terminal without a table."""
+        lines = [self.headline()]
+        for tool in self.tools:
+            lines.append(
+                f"  {tool.name} ({tool.policy}): {tool.verdict} · {tool.kills} kills in flight, "
+                f"{tool.effects} effects a call, {tool.repeats} repeats, {tool.questions} questions"
+            )
+            lines.append(f"    {tool.advice}")
+        lines += [line for finding in self.findings for line in told(finding)]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def told(finding: Finding) -> list[str]:
+    """A finding in two or three lines."""
+    where = " then ".join(finding.kills) or "no kill at all"
+    lines = [f"{finding.verdict}: {finding.tool or 'the run'}, killed at {where}", finding.what]
+    if finding.replay:
+        lines.append(f"replay: {finding.replay}")
+    return [lines[0], *(f"    {line}" for line in lines[1:])]
