@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
@@ -122,10 +122,20 @@ async def _open(
 
 
 async def _give_back(claimed: Claimed) -> None:
-    """Release a lease that is not going to be used; where the store fails it lapses by itself."""
-    claimed.heartbeat.unwatch(claimed.tenure)
+    """Release a lease that is not going to be used; where the store fails it lapses by itself.
+
+    That it was taken from a worker that died is recorded all the same: the lease is the only trace
+    of an answer which that worker may have bought.
+    """
+    journal, tenure, heartbeat = claimed
+    heartbeat.unwatch(tenure)
+
+    def taken(now: RunState) -> Sequence[e.Body]:
+        unused = now.started is None or now.end is not None
+        return [] if unused or not tenure.lease.took_over else [_taken(now, tenure.lease)]
+
     with contextlib.suppress(StoreError, RunError):
-        await claimed.journal.commit(lambda _: [], lane="", release=lambda _: True)
+        await journal.commit(taken, lane="", release=lambda _: True)
 
 
 def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
@@ -171,11 +181,7 @@ def _opening(
     state: RunState, context: RunContext, spec: AgentSpec, task: str | None, lease: Lease
 ) -> Sequence[e.Body]:
     """The first entries of this tenure."""
-    taken = e.LeaseTaken(
-        lease.owner,
-        "takeover" if lease.took_over else "resume" if state.started is not None else "start",
-        lease.head.recoveries,
-    )
+    taken = _taken(state, lease)
     if state.started is not None:
         return [taken, e.Unparked(context.identity)] if state.parked is not None else [taken]
     return [
@@ -193,6 +199,13 @@ def _opening(
         ),
         taken,
     ]
+
+
+def _taken(state: RunState, lease: Lease) -> e.LeaseTaken:
+    """That the lease was taken, and from whom."""
+    resumed: Literal["resume", "start"] = "start" if state.started is None else "resume"
+    why = "takeover" if lease.took_over else resumed
+    return e.LeaseTaken(lease.owner, why, lease.head.recoveries)
 
 
 class _Acquired(NamedTuple):
