@@ -64,7 +64,7 @@ def settled(story: Story, tools: Mapping[str, str]) -> Iterator[tuple[str, str]]
 def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, str]]:
     """Each intent that was left open is followed by what its tool allows, and by nothing else."""
     intent: Fact | None = None
-    decided = False
+    decided = unsure = False
     for fact in call.facts:
         if fact.kind == "decided":
             decided = True
@@ -72,15 +72,16 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
             if intent is not None and not decided:
                 if kind == "plain":
                     yield "I13", f"{call.label}: started again at {fact.seq} without a human"
-                elif fact.epoch == intent.epoch:
+                elif fact.epoch == intent.epoch and not unsure:
                     yield "I4", f"{call.label}: two open intents in epoch {fact.epoch}"
-            intent, decided = fact, False
+            intent, decided, unsure = fact, False, False
         elif fact.kind == "tool_finished":
             own = intent is not None and fact.epoch == intent.epoch
             guessed = fact.body.get("outcome", "ok") == "ok" and not own and not decided
             if guessed:
                 yield "I13", f"{call.label}: outcome {fact.seq} was recorded by another worker"
-            if fact.body.get("outcome", "ok") != "unknown":
+            unsure = fact.body.get("outcome", "ok") == "unknown"
+            if not unsure:
                 intent = None
             decided = False
     terminal = story.end is not None and story.end.kind == "finished"

@@ -15,7 +15,7 @@ from agentkit.core.contracts.values import digest
 from agentkit.testing.lines import JsonLines
 from agentkit.tools import ToolContext
 
-__all__ = ["Effect", "EffectKind", "EffectLog", "KeyedSink"]
+__all__ = ["Effect", "EffectKind", "EffectLog", "KeyedSink", "effect_of"]
 
 EffectKind: TypeAlias = Literal["run", "effect", "refused"]
 """`run`: a tool's function was entered. `effect`: something changed outside. `refused`: a sink had
@@ -35,6 +35,7 @@ class Effect(msgspec.Struct, frozen=True):
         epoch: the fencing token, as the tool was told.
         result: what the tool returns for it.
         pid: of the process.
+        holder: the epoch that held the run in the store at that moment; 0 where nobody looked.
     """
 
     kind: EffectKind
@@ -46,6 +47,32 @@ class Effect(msgspec.Struct, frozen=True):
     epoch: int
     result: str = ""
     pid: int = 0
+    holder: int = 0
+
+
+def effect_of(
+    tool: str,
+    arguments: object,
+    context: ToolContext,
+    *,
+    kind: EffectKind,
+    result: str,
+    pid: int,
+    holder: int = 0,
+) -> Effect:
+    """What `tool` did when it was given `arguments` in `context`; the rest as in `Effect`."""
+    return Effect(
+        kind=kind,
+        tool=tool,
+        run=context.run_id,
+        key=context.idempotency_key,
+        digest=digest(tool, arguments),
+        attempt=context.attempt,
+        epoch=context.fencing_token,
+        result=result,
+        pid=pid,
+        holder=holder,
+    )
 
 
 class EffectLog:
@@ -73,17 +100,7 @@ class EffectLog:
         result: str = "",
     ) -> Effect:
         """Write one line: `tool` was given `arguments` and did this."""
-        effect = Effect(
-            kind=kind,
-            tool=tool,
-            run=context.run_id,
-            key=context.idempotency_key,
-            digest=digest(tool, arguments),
-            attempt=context.attempt,
-            epoch=context.fencing_token,
-            result=result,
-            pid=os.getpid(),
-        )
+        effect = effect_of(tool, arguments, context, kind=kind, result=result, pid=os.getpid())
         self._lines.write(msgspec.to_builtins(effect))
         return effect
 

@@ -18,7 +18,7 @@ from agentkit.state.checkpoints.adapters import StoreWrapper
 from agentkit.testing.crash.plan import CrashPlan
 from agentkit.testing.lines import JsonLines
 
-__all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing"]
+__all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing", "shape"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -115,7 +115,7 @@ class CrashingLLM:
     async def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         """See `LLMPort.attempt`. A delta is handed on in two halves, with a border between."""
         turn = 1 + sum(message.role == "assistant" for message in request.messages)
-        shapes: list[JSON] = [_shape(message) for message in request.messages]
+        shapes: list[JSON] = [shape(message) for message in request.messages]
         self._log.write({"kind": "asked", "run": self._run, "turn": turn, "messages": shapes})
         self._plan.border("model:before")
         async for item in self._inner.attempt(request):
@@ -162,7 +162,7 @@ def crashing(plan: CrashPlan, function: Callable[_P, _R]) -> Callable[_P, _R]:
     return in_thread
 
 
-def _shape(message: Message) -> list[JSON]:
+def shape(message: Message) -> list[JSON]:
     """What the rules of pairing are about (role, calls, answered call), and a digest of all."""
     calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
     seen = [message.role, message.content, calls, message.tool_call_id, message.is_error]
