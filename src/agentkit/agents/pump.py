@@ -50,4 +50,18 @@ async def told_while_running(
             raise failed[0]
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        await _let_end(task)
+
+
+async def _let_end(task: asyncio.Task[None]) -> None:
+    """Wait for a cancelled task, also if we are cancelled again meanwhile: it may be in the middle
+    of an append, and nothing can be released before that has come to its end.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
