@@ -55,7 +55,8 @@ def _command(command: click.Command) -> Iterator[str]:
 
 def _parameter(parameter: click.Parameter) -> str:
     if not isinstance(parameter, click.Option):
-        return f"| `{parameter.make_metavar(click.Context(cli))}` | required | |\n"
+        needed = "required" if parameter.required else "optional"
+        return f"| `{parameter.make_metavar(click.Context(cli))}` | {needed} | |\n"
     context = click.Context(cli)
     names = ", ".join(parameter.opts)
     value = "" if parameter.is_flag else f" {parameter.make_metavar(context)}".replace("|", "\\|")

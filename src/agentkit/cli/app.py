@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from agentkit.cli.exits import EXIT_CODES
 from agentkit.cli.statuses import STATUSES
 
-__all__ = ["cli", "demo", "doctor", "main", "resume", "run", "runs", "show", "status"]
+if TYPE_CHECKING:
+    from agentkit.cli.crashtest import CrashOrder
+
+__all__ = [
+    "cli",
+    "crashtest",
+    "demo",
+    "doctor",
+    "main",
+    "resume",
+    "run",
+    "runs",
+    "show",
+    "status",
+]
 
 _STORE = click.option(
     "--store",
@@ -195,3 +210,55 @@ def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
     from agentkit.cli.demo import run_demo
 
     run_demo(model, keep=keep, as_json=as_json)
+
+
+@cli.command(epilog=_example("agentkit crashtest shop.agents:buyer --model script.json"))
+@click.argument("reference", metavar="MODULE:AGENT")
+@click.argument("task", required=False)
+@click.option("--model", "script", metavar="FILE", help="Answer as this JSON script says.")
+@click.option("--record", metavar="RUN", help="Answer as the model did in this recorded run.")
+@_STORE
+@click.option("--tenant", default="", help="Whose recorded run it is: the tenant of its scope.")
+@click.option("--reset", metavar="MODULE:FUNCTION", help="Called before each run: undo effects.")
+@click.option("--tool", default="", metavar="NAME", help="Kill only while this tool is in flight.")
+@click.option(
+    "--only-border",
+    "borders",
+    multiple=True,
+    metavar="NAME",
+    help="Kill only there: append, append:before, model, tool:after, …",
+)
+@click.option("--kills-per-border", type=click.IntRange(0), default=0, help="At most; 0 for all.")
+@click.option("--max-kills", type=click.IntRange(1), default=500, show_default=True, help="In all.")
+@click.option("--pairs", is_flag=True, help="Kill the worker that recovers, too.")
+@click.option("--seed", type=int, default=0, help="Which kills, where not all are tried.")
+@click.option("--at", default="", metavar="PLACE[,PLACE]", help="Only this kill: append:after@2.")
+@click.option(
+    "--answer",
+    type=click.Choice(("run_again", "skip", "failed")),
+    default="run_again",
+    show_default=True,
+    help="Of a question about a call of which nobody saw the end.",
+)
+@click.option("--varies", multiple=True, metavar="NAME", help="A tool whose results may differ.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How long one worker may take.",
+)
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="At once.")
+@click.option("--keep", default="", metavar="FOLDER", help="Keep all journals in this new folder.")
+@_JSON
+def crashtest(*, as_json: bool, **order: Unpack[CrashOrder]) -> None:
+    """Kill your agent's workers with SIGKILL at every border of a run; tell what its tools did.
+
+    The model is played by a script, by a recorded run, or by the agent's own FakeLLM. Exits with 0
+    where every tool is safe or asks as it should, 1 where one was doubled, lost or diverged.
+    """
+    from agentkit.cli.crashtest import crash
+
+    crash(order, as_json=as_json)

@@ -67,7 +67,9 @@ def policy_of(tool: Tool) -> str:
         return "read-only"
     if tool.idempotent:
         return "idempotent"
-    return "ask" if getattr(tool, "reconcile", None) is None else "reconcile"
+    if tool.reconcile is not None:
+        return "reconcile"
+    return "tell model" if tool.on_in_doubt == "tell_model" else "ask"
 
 
 def compare(trial: Trial, rules: Rules) -> list[Problem]:
@@ -123,8 +125,14 @@ def _of_call(expected: CallStory, seen: CallStory, trial: Trial, rules: Rules) -
 
 
 def _doubled(seen: CallStory, trial: Trial, policy: str) -> str:
-    entered = [line for line in lines_of(seen, trial.lines) if line.kind == "entered"]
+    mine = lines_of(seen, trial.lines)
+    entered = [line for line in mine if line.kind == "entered"]
     asked_for = seen.answers.count("run_again")
+    left = sum(line.kind == "left" for line in mine)
+    if policy == "reconcile":
+        if left > 1 + asked_for:
+            return f"{_label(seen)} came to its end {left} times: reconcile let it run once more"
+        return ""
     if policy not in _REPEATABLE and len(entered) > 1 + asked_for:
         return (
             f"{_label(seen)} was entered {len(entered)} times, {asked_for} of them because "

@@ -14,10 +14,11 @@ SCHEMA_VERSION = 1
 Verdict: TypeAlias = Literal[
     "safe", "untested", "in doubt", "diverged", "lost", "doubled", "stuck", "broken"
 ]
-"""In order of weight. `untested`: nobody called it. `in doubt`: a kill led to a question, as the
-tool's policy says. `diverged`: the run ended in another way than one that nobody killed. `lost`: a
-call has an outcome and no effect. `doubled`: the runtime acted twice by itself. Of a run and not of
-a tool: `stuck` (it did not end), `broken` (an invariant of its journal does not hold)."""
+"""In order of weight. `untested`: nobody called it. `in doubt`: a kill left a call in doubt, and a
+person was asked or the model was told, as the tool's policy says. `diverged`: the run ended in
+another way than one that nobody killed. `lost`: a call has an outcome and no effect. `doubled`: the
+runtime acted twice by itself. Of a run and not of a tool: `stuck` (it did not end), `broken` (an
+invariant of its journal does not hold)."""
 
 GOOD: frozenset[Verdict] = frozenset({"safe", "untested", "in doubt"})
 """Verdicts that leave a crash test safe."""
@@ -46,14 +47,14 @@ class ToolReport(msgspec.Struct, frozen=True):
 
     Args:
         name: its name.
-        policy: what it says of itself: `read-only`, `idempotent`, `ask`, `reconcile` or
-            `transactional`.
+        policy: what it says of itself: `read-only`, `idempotent`, `ask`, `tell model`, `reconcile`
+            or `transactional`.
         calls: how often one run calls it.
         kills: how many workers died while a call of it was under way.
         fewest_effects: of one call, over all runs.
         most_effects: of one call, over all runs.
         repeats: how often a call was entered again by the runtime itself.
-        questions: how many kills led to a question.
+        in_doubt: how many kills left a call in doubt: a person was asked, or the model was told.
         verdict: the heaviest of what was found.
         advice: what to do, or why it is safe.
     """
@@ -65,15 +66,18 @@ class ToolReport(msgspec.Struct, frozen=True):
     fewest_effects: int
     most_effects: int
     repeats: int
-    questions: int
+    in_doubt: int
     verdict: Verdict
     advice: str
 
     @property
     def effects(self) -> str:
-        """Effects of one call: `1`, or `1-2` where it differs from run to run."""
+        """Effects of one call: `1`, or `0-1` where it differs from run to run. Repeats of an
+        idempotent tool are one effect for its sink: `1-2, one key`.
+        """
         few, most = self.fewest_effects, self.most_effects
-        return str(most) if few == most else f"{few}-{most}"
+        shown = str(most) if few == most else f"{few}-{most}"
+        return f"{shown}, one key" if self.policy == "idempotent" and most > 1 else shown
 
 
 class CrashReport(msgspec.Struct, frozen=True):
@@ -123,19 +127,20 @@ class CrashReport(msgspec.Struct, frozen=True):
             raise KeyError(f"{name!r}; there are {', '.join(tool.name for tool in self.tools)}")
         return found
 
-    def assert_safe(self, *, questions: bool = True) -> None:
+    def assert_safe(self, *, in_doubt: bool = True) -> None:
         """Fail a test with the whole report, unless it is safe.
 
         Args:
-            questions: whether kills may lead to questions for a person.
+            in_doubt: whether kills may leave calls in doubt, for a person to settle.
 
         Raises:
             AssertionError: something was found.
         """
-        asked = [tool.name for tool in self.tools if tool.questions]
-        if self.safe and (questions or not asked):
+        __tracebackhide__ = True  # pytest then shows the line of the test
+        doubtful = [tool.name for tool in self.tools if tool.in_doubt]
+        if self.safe and (in_doubt or not doubtful):
             return
-        reason = "" if not self.safe else f"a person would be asked about {', '.join(asked)}\n"
+        reason = f"kills left {', '.join(doubtful)} in doubt\n" if self.safe else ""
         raise AssertionError(f"{reason}{self.text()}")
 
     def headline(self) -> str:
@@ -152,7 +157,7 @@ class CrashReport(msgspec.Struct, frozen=True):
         for tool in self.tools:
             lines.append(
                 f"  {tool.name} ({tool.policy}): {tool.verdict} · {tool.kills} kills in flight, "
-                f"{tool.effects} effects a call, {tool.repeats} repeats, {tool.questions} questions"
+                f"{tool.effects} effects a call, {tool.repeats} repeats, {tool.in_doubt} in doubt"
             )
             lines.append(f"    {tool.advice}")
         lines += [line for finding in self.findings for line in told(finding)]

@@ -47,8 +47,13 @@ class CallStory(msgspec.Struct):
 
     @property
     def by_decision(self) -> bool:
-        """Whether its outcome is what somebody said, and not what the tool did."""
-        return self.answers[-1:] in {("skip",), ("failed",)}
+        """Whether its outcome is not what the tool did, but what a person or its policy said."""
+        return self.outcome == "in_doubt" or self.answers[-1:] in {("skip",), ("failed",)}
+
+    @property
+    def in_doubt(self) -> int:
+        """How often a person was asked about it, or the model told that nobody knows."""
+        return len(self.questions) + (self.outcome == "in_doubt")
 
 
 class Story(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ class _ToolCount:
         self._name, self._policy = name, policy
         self._calls = [call for call in calm.calls if call.tool == name] if calm else []
         self._effects: list[int] = []
-        self._kills = self._repeats = self._questions = 0
+        self._kills = self._repeats = self._in_doubt = 0
         self._key_read = False
         for trial in [*rules.undisturbed, *trials]:
             self._take(trial)
@@ -66,7 +66,7 @@ class _ToolCount:
     def report(self, findings: Sequence[Finding]) -> ToolReport:
         """The report, with the heaviest of the tool's findings as its verdict."""
         verdict: Verdict = "safe" if self._calls else "untested"
-        if self._questions:
+        if self._in_doubt:
             verdict = "in doubt"
         mine = [one.verdict for one in findings if one.tool == self._name]
         verdict = max([verdict, *mine], key=_WEIGHT.index)
@@ -78,7 +78,7 @@ class _ToolCount:
             fewest_effects=min(self._effects, default=0),
             most_effects=max(self._effects, default=0),
             repeats=self._repeats,
-            questions=self._questions,
+            in_doubt=self._in_doubt,
             verdict=verdict,
             advice=self._advice(verdict),
         )
@@ -88,7 +88,7 @@ class _ToolCount:
         mine = [line for line in trial.lines if line.tool == self._name]
         self._key_read |= any(line.key_read for line in mine)
         self._kills += max((call.in_flight for call in calls), default=0)
-        self._questions += sum(len(call.questions) for call in calls)
+        self._in_doubt += sum(call.in_doubt for call in calls)
         if self._policy == "read-only":
             entered = sum(line.kind == "entered" for line in mine)
             self._repeats += max(0, entered - len(calls))
@@ -104,8 +104,9 @@ class _ToolCount:
             return f"see the findings on {self._name} below"
         if verdict == "in doubt":
             return (
-                f"side-effecting and not idempotent: {self._questions} kills led to a question. "
-                "Make the sink honour ctx.idempotency_key and say idempotent=True to be asked less"
+                f"side-effecting and not idempotent: {self._in_doubt} kills "
+                f"{_ASKED[self._policy]}. Make the sink honour ctx.idempotency_key and say "
+                "idempotent=True, or look the outcome up with reconcile=, to be asked less"
             )
         if self._policy == "read-only":
             return f"repeated {self._repeats} times, which changes nothing"
@@ -117,6 +118,10 @@ class _ToolCount:
         if self._policy == "idempotent":
             return f"repeated {self._repeats} times with the same key and arguments"
         return "no kill left it in doubt"
+
+
+_ASKED = {"tell model": "had the model told that nobody knows the outcome"}
+_ASKED |= dict.fromkeys(("ask", "reconcile", "idempotent", "read-only"), "led to a question")
 
 
 def _entered(call: CallStory, trial: Trial) -> int:
