@@ -9,6 +9,7 @@ import pytest
 
 from agentkit.agents import Agent
 from agentkit.agents.cognition import ReActCognition
+from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost
 from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
 from agentkit.core.contracts.types import Message, ToolCall
@@ -16,6 +17,7 @@ from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.testing import FakeLLM, Turn
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
+from agentkit.state.journal.codec import decode_rows
 from agentkit.testing.invariants import read_rows
 from agentkit.tools import tool
 
@@ -38,6 +40,11 @@ class Stolen(StoreWrapper):
         """Whether the other drive has it."""
         return self._count["lost"] > 0
 
+    @property
+    def length(self) -> int:
+        """How long the journal was when the other drive took it."""
+        return self._count["length"]
+
     async def append(
         self,
         run: str,
@@ -49,10 +56,11 @@ class Stolen(StoreWrapper):
         release: bool = False,
     ) -> Head:
         self._count["append"] += 1
-        if self.lost:
+        if self.lost and lease is not None:
             self.after_loss["append"] += 1
         if self._count["append"] == self.before and lease is not None:
-            await self.inner.acquire(run, "another worker", 15.0, supersede=lease.epoch)
+            taken = await self.inner.acquire(run, "another worker", 15.0, supersede=lease.epoch)
+            self._count["length"] = taken.head.seq
             self._count["lost"] += 1
         return await super().append(
             run, rows, after=after, lease=lease, summary=summary, release=release
@@ -65,7 +73,7 @@ async def test_f061_after_its_first_lost_append_a_drive_does_nothing_more(
     before: int, door: Literal["run", "stream"]
 ) -> None:
     """F061: whichever append is lost, the drive asks no model, starts no tool and appends nothing
-    after it; it ends with `LeaseLost`, and the journal is as it was.
+    after it; it ends with `LeaseLost`, and leaves at most a note of what its tools returned.
     """
     inner = InMemoryCheckpointStore()
     store = Stolen(inner, before=before)
@@ -105,4 +113,8 @@ async def test_f061_after_its_first_lost_append_a_drive_does_nothing_more(
     assert {} == dict(store.after_loss)
     head = await inner.head("r")
     assert head is not None
-    assert ("another worker", len(await read_rows(inner, "r"))) == (head.owner, head.seq)
+    rows = await read_rows(inner, "r")
+    assert ("another worker", len(rows)) == (head.owner, head.seq)
+    after = rows[store.length - 1].check if store.length else b""
+    notes = decode_rows(rows[store.length :], after=store.length, before=after, run_id="r")
+    assert all(isinstance(entry.body, e.OutcomeReported) for entry, _ in notes)

@@ -40,7 +40,8 @@ def _effects_of(
         yield "I2", f"{call.label}: its attempts had different keys"
     times = sum(had.get(key, 0) for key in keys)
     asked_for = sum(fact.body["answer"] == "run_again" for fact in call.of("decided"))
-    if times > 1 + (asked_for if kind == "plain" else 0):
+    asked_for += sum(fact.body["outcome"] == "retrying" for fact in call.of("outcome_reported"))
+    if times > 1 + (asked_for if kind != "idempotent" else 0):
         yield "I2", f"{call.label}: {times} effects, with {asked_for} asked for by a human"
     if call.settled and call.settled[0].body.get("outcome", "ok") == "ok" and not times:
         yield "I8", f"{call.label}: it is recorded as done and had no effect"
@@ -69,21 +70,28 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
         if fact.kind == "decided":
             decided = True
         elif fact.kind == "tool_started":
-            if intent is not None and not decided:
-                if kind == "plain":
+            looked = kind == "reconciled" and fact.body.get("by") == "reconcile"
+            if intent is not None and not decided and not looked:
+                if kind in {"plain", "reconciled"}:
                     yield "I13", f"{call.label}: started again at {fact.seq} without a human"
                 elif fact.epoch == intent.epoch and not unsure:
                     yield "I4", f"{call.label}: two open intents in epoch {fact.epoch}"
             intent, decided, unsure = fact, False, False
         elif fact.kind == "tool_finished":
             own = intent is not None and fact.epoch == intent.epoch
-            guessed = fact.body.get("outcome", "ok") == "ok" and not own and not decided
+            looked = kind == "reconciled" and fact.body.get("by") == "reconcile"
+            known = own or decided or looked
+            guessed = fact.body.get("outcome", "ok") == "ok" and not known
             if guessed:
                 yield "I13", f"{call.label}: outcome {fact.seq} was recorded by another worker"
             unsure = fact.body.get("outcome", "ok") == "unknown"
             if not unsure:
                 intent = None
             decided = False
+        elif fact.kind == "outcome_reported":
+            decided = fact.body.get("outcome", "ok") == "retrying"
+            if fact.settles:
+                intent = None
     terminal = story.end is not None and story.end.kind == "finished"
     if terminal and intent is not None:
         yield "I13", f"{call.label}: its intent at {intent.seq} was left in doubt"
@@ -105,6 +113,8 @@ def decisions(story: Story) -> Iterator[tuple[str, str]]:
                 decision = fact
                 if question is not None and fact.body["digest"] != question.body["digest"]:
                     yield "I11", f"{call.label}: decision {fact.seq} is bound to another digest"
+            elif fact.kind == "outcome_reported":
+                question = decision = None
             elif fact.kind in {"tool_started", "tool_finished"} and question is not None:
                 if decision is None:
                     yield "I11", f"{call.label}: moved at {fact.seq} before a decision"
@@ -114,7 +124,13 @@ def decisions(story: Story) -> Iterator[tuple[str, str]]:
 
 def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
     undecided: set[str] = set()
+    told = {
+        fact.seq: {name for name, other in story.questions.items() if other is call}
+        for call in story.calls.values()
+        for fact in call.of("outcome_reported")
+    }
     for fact in story.facts:
+        undecided -= told.get(fact.seq, set())
         if fact.kind == "question_asked":
             undecided.add(f"q{fact.seq}")
         elif fact.kind == "decided":

@@ -29,7 +29,7 @@ class Fact(NamedTuple):
     @property
     def settles(self) -> bool:
         """Whether it is an outcome after which the call is over."""
-        return self.kind == "tool_finished" and self.body.get("outcome", "ok") not in OPEN
+        return self.kind in _OUTCOMES and self.body.get("outcome", "ok") not in OPEN
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,24 @@ def tell(rows: Sequence[Row]) -> Story:
         call = story.calls.get(Place(lane, body.get("turn", 0), body.get("index", 0)))
         if fact.kind == "decided":
             call = story.questions.get(body["question"])
-        if call is not None and fact.kind in _OF_CALLS:
+        if call is not None and (fact.kind in _OF_CALLS or _is_news(fact, call)):
             call.facts.append(fact)
             if fact.kind == "question_asked":
                 story.questions[f"q{seq}"] = call
     return story
 
 
+def _is_news(fact: Fact, call: Call) -> bool:
+    """Whether it reports the end of the newest attempt while nobody knew it."""
+    begun = call.of("tool_started")
+    if fact.kind != "outcome_reported" or not begun or call.settled:
+        return False
+    since = [one for one in call.facts if one.seq > begun[-1].seq and one.kind in _OUTCOMES]
+    known = [one for one in since if one.body.get("outcome", "ok") != "unknown"]
+    return fact.body["attempt"] == begun[-1].body.get("attempt", 1) and not known
+
+
+_OUTCOMES = frozenset({"tool_finished", "outcome_reported"})
 _OF_CALLS = frozenset(
     {"tool_started", "tool_finished", "question_asked", "decided", "value_recorded"}
 )

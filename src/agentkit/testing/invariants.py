@@ -58,7 +58,7 @@ __all__ = [
     "seen_by_strangers",
 ]
 
-ToolKind: TypeAlias = Literal["read", "idempotent", "plain"]
+ToolKind: TypeAlias = Literal["read", "idempotent", "reconciled", "plain"]
 """What a tool said of itself: without side effects, with a key that its sink honours, or
 neither."""
 
@@ -222,7 +222,7 @@ def _numbers(story: Story) -> Iterator[tuple[str, str]]:
 
 _TOLD_FROM = {
     "tool_call": {"model_answered", "tool_started"},
-    "tool_result": {"tool_finished"},
+    "tool_result": {"tool_finished", "outcome_reported"},
     "step": {"step_completed"},
     "interrupt": {"question_asked"},
 }
@@ -272,22 +272,21 @@ def _money(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
 
 def _usage(story: Story) -> Usage:
     """What the entries say was used, added up by other rules than the fold's code."""
-    usage, calls_open, finished, parked = Usage(), 0, False, False
-    settled: set[tuple[int, int]] = set()
+    usage, asking, parked = Usage(), False, False
     for fact in story.facts:
         body = fact.body
-        if fact.kind == "model_answered":
+        if fact.kind == "run_started":
+            asking = True
+        elif fact.kind == "model_answered":
             usage += Usage(*body.get("usage", ()))
-            calls_open = len(body.get("calls", ()))
-            finished = calls_open == 0 and body.get("stop") != "pause"
-        elif fact.settles and (place := (body["turn"], body["index"])) not in settled:
-            settled.add(place)
-            calls_open -= 1
+            asking = body.get("stop") == "pause"
+        elif fact.kind == "step_completed":
+            asking = body.get("status", "running") == "running"
         elif fact.kind in {"parked", "unparked"}:
             parked = fact.kind == "parked"
         lost = fact.kind == "model_failed" and body.get("unknown", False)
         taken = fact.kind == "lease_taken" and body["why"] == "takeover"
-        if lost or (taken and not (calls_open or finished or parked)):
+        if lost or (taken and asking and not parked):
             usage += Usage(unknown=1)
     return usage
 
