@@ -32,6 +32,7 @@ Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 in use or stale · 5
 
 _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.RunNotFound, NOT_FOUND),
+    (errors.VersionNotFound, NOT_FOUND),
     (errors.RunInUse, IN_USE),
     (errors.LeaseLost, IN_USE),
     (errors.RunIdReused, IN_USE),
@@ -44,6 +45,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.InvalidSpec, USAGE),
     (errors.InvalidStoreUrl, USAGE),
     (errors.InvalidDecision, USAGE),
+    (errors.InvalidFork, USAGE),
     (errors.ResultNotStorable, USAGE),
     (errors.MissingExtra, USAGE),
     (errors.MissingKey, USAGE),

@@ -23,6 +23,7 @@ __all__ = [
     "Entry",
     "Failed",
     "Finished",
+    "Forked",
     "LeaseTaken",
     "ModelAnswered",
     "ModelFailed",
@@ -30,6 +31,7 @@ __all__ = [
     "OutcomeReported",
     "Parked",
     "QuestionAsked",
+    "ResultEdit",
     "RunStarted",
     "StepCompleted",
     "StepStatus",
@@ -209,6 +211,37 @@ class OutcomeReported(msgspec.Struct, frozen=True, omit_defaults=True, tag="outc
     reason: str = ""
 
 
+class ResultEdit(msgspec.Struct, frozen=True):
+    """Another result of a call, as the model is to see it in a fork."""
+
+    turn: int
+    index: int
+    content: str
+
+
+class Forked(msgspec.Struct, frozen=True, omit_defaults=True, tag="forked"):
+    """Everything before this entry is a copy of what `parent` had recorded up to a version.
+
+    It was done and paid for by that run. From here on it is a run of its own: calls that begin
+    later have keys of the new nonce, and usage counts from zero.
+
+    Args:
+        parent: the run that was forked, of the same store and scope.
+        version: of its agent's slot; the copied entries end with it.
+        nonce: takes the place of `RunStarted.nonce`.
+        edits: results of the last turn that the model sees changed. The entries stay as they were.
+        message: of the user, behind the results of the last turn; empty for none.
+        actor: who forked it, for the record.
+    """
+
+    parent: str
+    version: int
+    nonce: str
+    edits: tuple[ResultEdit, ...] = ()
+    message: str = ""
+    actor: str = ""
+
+
 class Parked(msgspec.Struct, frozen=True, omit_defaults=True, tag="parked"):
     """The run stopped at a limit or at something to mend."""
 
@@ -257,6 +290,7 @@ Body: TypeAlias = (
     | ValueRecorded
     | Decided
     | OutcomeReported
+    | Forked
     | Parked
     | Unparked
     | Finished

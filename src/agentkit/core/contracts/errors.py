@@ -15,6 +15,7 @@ __all__ = [
     "EntryTooLarge",
     "HeadMoved",
     "InvalidDecision",
+    "InvalidFork",
     "InvalidId",
     "InvalidSpec",
     "InvalidStoreUrl",
@@ -38,6 +39,7 @@ __all__ = [
     "StoreError",
     "StoreMisused",
     "StoreUnreachable",
+    "VersionNotFound",
     "VersionTaken",
 ]
 
@@ -60,6 +62,10 @@ class InvalidStoreUrl(AgentkitError, ValueError):
 
 class InvalidDecision(AgentkitError, ValueError):
     """Decisions do not fit the open questions. Nothing was executed and nothing consumed."""
+
+
+class InvalidFork(AgentkitError, ValueError):
+    """A run cannot be forked with such edits, or not at this version. Nothing was written."""
 
 
 class MissingExtra(AgentkitError, ImportError):
@@ -135,6 +141,14 @@ class LeaseLost(RunError):
 
 class HeadMoved(RunError):
     """Somebody appended a note under the caller's own epoch; read the tail and decide again."""
+
+
+class VersionNotFound(RunError, LookupError):
+    """The run has no such version. Attribute: `versions`, those that it has."""
+
+    def __init__(self, message: str, *, run_id: str, versions: Sequence[int]) -> None:
+        super().__init__(message, run_id=run_id)
+        self.versions = tuple(versions)
 
 
 class VersionTaken(RunError):

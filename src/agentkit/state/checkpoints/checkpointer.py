@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from agentkit.core.contracts.ports import Checkpoint, CheckpointPort, CheckpointStatus, ClockPort
+from typing import TYPE_CHECKING
+
+from agentkit.core.contracts.ports import (
+    Checkpoint,
+    CheckpointPort,
+    CheckpointStatus,
+    ClockPort,
+    JournalPort,
+)
 from agentkit.core.contracts.slots import parse
 from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
+from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentkit.state.journal.fork import Fork
 
 __all__ = ["Checkpointer"]
 
@@ -78,6 +92,61 @@ class Checkpointer:
     async def at_version(self, run_id: str, version: int) -> Checkpoint | None:
         """The checkpoint of that version, `None` where the slot has no such version."""
         return await self._port.at_version(run_id, version)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        version: int | None = None,
+        new_run_id: str | None = None,
+        edits: Mapping[tuple[int, int], JSON] | None = None,
+        message: str = "",
+        actor: str = "",
+    ) -> Fork:
+        """Make a new run that goes on from what `run_id` had recorded up to `version`.
+
+        The recorded entries are copied, byte for byte. Nothing is replayed: what was done stays
+        done, once, by the run that did it. The new run starts with no usage of its own, and its
+        later calls have other idempotency keys than those of the same place in the old run. A
+        question that was open at that version is open in the new run, whatever was decided since;
+        the call that it is about keeps its key.
+
+        The old run is only read. It may be live, finished, or damaged behind that version.
+
+        Args:
+            run_id: the run to fork.
+            version: of its agent's slot, see `list_versions`; the newest one if `None`. A finished
+                run has the versions of its steps, though they are not listed.
+            new_run_id: the new run's id; a random one if `None`.
+            edits: results that the model is to see instead of the recorded ones, by (turn, index)
+                of the call, as `agentkit show` numbers them; calls of the last turn only.
+            message: of the user, after the results of the last turn.
+            actor: who forks, for the record.
+
+        Raises:
+            RunNotFound: there is no such run.
+            VersionNotFound: the run has no such version.
+            RunIdReused: there is a run `new_run_id` already.
+            InvalidFork: an edit names no result of the last turn, or the version was saved in the
+                middle of a step.
+            JournalDamaged, JournalTooNew: an entry up to that version cannot be read.
+            StoreError: the store failed. The new run is there whole or not at all.
+        """
+        from agentkit.state.checkpoints.shim import ShimJournal
+        from agentkit.state.journal.fork import fork
+
+        port = self._port
+        return await fork(
+            port if isinstance(port, JournalPort) else ShimJournal.over(port),
+            run_id,
+            version=version,
+            new_run_id=new_run_id,
+            edits=edits or {},
+            message=message,
+            actor=actor,
+            clock=self._clock,
+            chance=SystemChance(),
+        )
 
     async def list_versions(self, run_id: str) -> list[int]:
         """All versions of the slot, ascending; of a finished run none."""

@@ -28,6 +28,8 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     output: str = ""
     stop_reason: StopReason | None = None
     partial: bool = False
+    forked_from: str = ""
+    forked_version: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -47,6 +49,8 @@ class RunState:
         self.started_at = 0
         self.updated_at = 0
         self.usage = Usage()
+        self.forked: e.Forked | None = None
+        self.inherited = Usage()
         self.lanes: dict[str, LaneState] = {}
         self.decided: dict[str, e.Decided] = {}
         self.parked: e.Parked | None = None
@@ -80,6 +84,13 @@ class RunState:
         return tuple(
             call.question
             for lane in self.lanes.values()
+    @property
+    def nonce(self) -> str:
+        """What makes this run's keys differ from those of any other one."""
+        if self.forked is not None:
+            return self.forked.nonce
+        return self.started.nonce if self.started is not None else ""
+
             if lane.turn is not None
             for call in lane.turn.calls
             if call.question is not None and call.waiting
@@ -139,6 +150,13 @@ class RunState:
         if self.parked is not None:
             return Detail(task, parked=self.parked.reason, message=self.parked.message)
         return Detail(task, self.questions if status == "suspended" else ())
+        detail = self._detail(status)
+        if self.forked is None:
+            return detail
+        parent, version = self.forked.parent, self.forked.version
+        return msgspec.structs.replace(detail, forked_from=parent, forked_version=version)
+
+    def _detail(self, status: RunStatus) -> Detail:
 
 
 _END_STATUS: dict[type, RunStatus] = {
@@ -296,6 +314,22 @@ def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
         lane.failures.clear()
 
 
+def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
+    """What was folded so far is another run's past: nothing of it is to be paid or mended here."""
+    state.forked = body
+    state.started_at = entry.at
+    state.inherited += state.usage
+    state.usage = Usage()
+    state.recoveries = state.takeovers = 0
+    state.parked = None
+    state.head_detail = None
+    for name, lane in state.lanes.items():
+        main = name == state.main_lane
+        lane.fork(body.edits if main else (), body.message if main else "", seq=entry.seq)
+    undecided = {question.id for question in state.questions}
+    state.decided = {asked: one for asked, one in state.decided.items() if asked not in undecided}
+
+
 def _ended(state: RunState, entry: e.Entry, body: e.Finished | e.Failed | e.Cancelled) -> None:
     state.end = body
     state.parked = None
@@ -327,3 +361,4 @@ _APPLY: dict[type, Callable[..., None]] = {
     e.Failed: _ended,
     e.Cancelled: _ended,
 }
+    e.Forked: _forked,

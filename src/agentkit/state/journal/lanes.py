@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentkit.core.contracts import entries as e
@@ -127,6 +128,30 @@ class LaneState:
         self.versions: list[SavedVersion] = []
         self.suspended = False
         self.transcript = Transcript()
+
+    def fork(self, edits: Sequence[e.ResultEdit], message: str, *, seq: int) -> None:
+        """Go on as another run's lane: nothing of the copied past is under way here, and a person
+        who decided about an open call decided it for the run that this was copied from.
+
+        Calls that were in doubt stay so, under the key that they had: whether they took effect does
+        not depend on who looks.
+        """
+        self.failures.clear()
+        calls = self.turn.calls if self.turn is not None else []
+        shown = bool(self.turn and (self.turn.closed or self.turn.settled))
+        for call in calls:
+            if not call.settled:
+                call.started_epoch = 0
+                call.decision = None
+        for edit in edits:
+            call = calls[edit.index]
+            changed = e.ToolFinished(edit.turn, edit.index, "ok", edit.content, call.attempt)
+            call.end(changed, seq=seq)
+        if edits and shown:
+            contents = {edit.index: edit.content for edit in edits}
+            self.transcript.change_results(contents, of=len(calls))
+        if message:
+            self.transcript.add_user(message)
 
     @property
     def version(self) -> int:

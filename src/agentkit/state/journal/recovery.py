@@ -102,8 +102,7 @@ class Verdict(NamedTuple):
 
 def idempotency_key(state: RunState, lane: str, turn: int, index: int) -> str:
     """The key of one call: stable over retries, crashes and workers, different for every call."""
-    nonce = state.started.nonce if state.started is not None else ""
-    place = "\0".join((nonce, slot_of(state.run_id, lane), str(turn), str(index)))
+    place = "\0".join((state.nonce, slot_of(state.run_id, lane), str(turn), str(index)))
     return blake2b(place.encode(), digest_size=16).hexdigest()
 
 

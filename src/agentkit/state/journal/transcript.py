@@ -83,6 +83,7 @@ class Transcript:
         self._messages: list[Message | _Answer] = []
         self._ids: set[str] = set()
         self._open: tuple[str, ...] = ()
+        self._waiting: list[str] = []
         self.repairs: list[str] = []
 
     def view(self) -> MessageView:
@@ -90,8 +91,13 @@ class Transcript:
         return MessageView(self._messages, len(self._messages))
 
     def add_user(self, text: str) -> None:
-        """A user message; empty text is not sent by any adapter."""
-        self._messages.append(Message("user", text))
+        """A user message, behind the results of calls that have none yet; empty text is not sent
+        by any adapter.
+        """
+        if self._open:
+            self._waiting.append(text)
+        else:
+            self._messages.append(Message("user", text))
 
     def add_answer(self, answer: ModelAnswered) -> None:
         """An assistant message."""
@@ -113,6 +119,21 @@ class Transcript:
                 )
             )
         self._open = ()
+        while self._waiting:
+            self.add_user(self._waiting.pop(0))
+
+    def change_results(self, contents: Mapping[int, str], *, of: int) -> None:
+        """Other contents for some of the last `of` messages, the results of one answer, by call
+        index. Views that were handed out keep what they had.
+        """
+        self._messages = self._messages.copy()
+        first = len(self._messages) - of
+        for index, content in contents.items():
+            before = self._messages[first + index]
+            if isinstance(before, Message):
+                self._messages[first + index] = Message(
+                    "tool", content, tool_call_id=before.tool_call_id
+                )
 
     def _unique(self, label: str, turn: int, index: int) -> str:
         """`label` where it is usable and new in this transcript, else one made from the place."""

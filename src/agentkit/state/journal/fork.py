@@ -1,0 +1,223 @@
+"""A new run from what another one had recorded up to a version: time travel that does nothing.
+
+The stored bytes of the prefix are copied as they are, with their checksums, and a `Forked` entry
+follows them: all of it in one append, so the new run is there whole or not at all. The source is
+only read, so it may be live, finished, or damaged behind that version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import (
+    HeadMoved,
+    InvalidFork,
+    RunError,
+    RunIdReused,
+    StoreError,
+    StoreUnreachable,
+    VersionNotFound,
+)
+from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort, Lease, Row
+from agentkit.core.contracts.slots import check_id
+from agentkit.core.contracts.types import JSON, Question
+from agentkit.core.contracts.values import to_text
+from agentkit.state.journal.codec import decode_rows, encode_entry
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.journal import APPEND_RETRY_SECONDS, PAGE_ROWS, Journal, load_known
+from agentkit.state.journal.lanes import TurnState
+from agentkit.state.journal.lease import LEASE_SECONDS
+from agentkit.state.journal.owner import is_dead, owner_id
+
+__all__ = ["EPOCH_ATTEMPTS", "Fork", "fork"]
+
+EPOCH_ATTEMPTS = 100
+"""How often the new run's lease is taken anew until its epoch is above the copied ones."""
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """A run that was forked from another.
+
+    Args:
+        run_id: the new run; `agent.resume(run_id, {}, ctx)` carries it on.
+        parent: the run that was forked.
+        version: of the parent's slot from which the new run goes on.
+        seq: how many entries were copied.
+        questions: what the new run waits for before it can go on.
+    """
+
+    run_id: str
+    parent: str
+    version: int
+    seq: int
+    questions: tuple[Question, ...] = ()
+
+
+async def fork(
+    port: JournalPort,
+    run_id: str,
+    *,
+    version: int | None,
+    new_run_id: str | None,
+    edits: Mapping[tuple[int, int], JSON],
+    message: str,
+    actor: str,
+    clock: ClockPort,
+    chance: ChancePort,
+) -> Fork:
+    """See `Checkpointer.fork`; `port` looks at the scope of both runs."""
+    new = check_id(new_run_id) if new_run_id is not None else chance.token()
+    if version is None:
+        version = (await load_known(port, run_id)).main.version
+    rows, state = await _prefix(port, run_id, version, new)
+    checked = _checked_edits(state, run_id, edits)
+    _check_texts(run_id, message, actor)
+    if (message or checked) and state.started is None:
+        raise InvalidFork(f"run {run_id!r} holds snapshots alone: there is nothing to edit")
+    lease = await _claim(port, new, above=state.epoch, clock=clock)
+    try:
+        body = e.Forked(run_id, version, chance.token()[:16], checked, message, actor)
+        entry = e.Entry(state.seq + 1, "", lease.epoch, "", int(clock.now() * 1000), body)
+        row = encode_entry(entry, before=state.check, run_id=new)
+        state.apply(entry, row.check)
+        await _put(port, state, [*rows, row], lease, clock=clock)
+    except BaseException:
+        await _give_back(port, lease, clock=clock)
+        raise
+    return Fork(new, run_id, version, len(rows), state.questions)
+
+
+async def _prefix(
+    port: JournalPort, run_id: str, version: int, new: str
+) -> tuple[list[Row], RunState]:
+    """The rows up to the version's boundary, and their fold as the new run's.
+
+    What stands behind the boundary is not looked at.
+    """
+    state = RunState(new)
+    rows: list[Row] = []
+    while page := await port.read(run_id, after=state.seq, limit=PAGE_ROWS):
+        decoded = decode_rows(page, after=state.seq, before=state.check, run_id=run_id)
+        for row, (entry, check) in zip(page, decoded, strict=True):
+            state.apply(entry, check)
+            rows.append(row)
+            saved = state.main.versions[-1:]
+            if saved and saved[0].seq == state.seq and saved[0].version == version:
+                _check_at_rest(state, run_id, version)
+                return rows, state
+    await load_known(port, run_id)
+    versions = [saved.version for saved in state.main.versions]
+    has = f"it has {', '.join(map(str, versions))}" if versions else "it has completed no step yet"
+    message = f"run {run_id!r} has no version {version} to fork from; {has}"
+    raise VersionNotFound(message, run_id=run_id, versions=versions)
+
+
+def _check_at_rest(state: RunState, run_id: str, version: int) -> None:
+    """Refuse a version in the middle of a step: who knows what became of its calls.
+
+    Only a snapshot that somebody saved into the agent's own slot can be one.
+    """
+    for turn in _open_turns(state):
+        if any(not call.settled and call.question is None for call in turn.calls):
+            message = (
+                f"run {run_id!r}: version {version} was saved in the middle of a step, while calls "
+                "were under way; fork from a version at the end of one"
+            )
+            raise InvalidFork(message)
+
+
+def _open_turns(state: RunState) -> Iterator[TurnState]:
+    for lane in state.lanes.values():
+        if lane.turn is not None and not lane.turn.closed:
+            yield lane.turn
+
+
+def _checked_edits(
+    state: RunState, run_id: str, edits: Mapping[tuple[int, int], JSON]
+) -> tuple[e.ResultEdit, ...]:
+    """Edits in call order. Only results of the last turn: what stands before an assistant message
+    is bound to it by the provider, which refuses or misreads a changed past.
+    """
+    turn = state.main.turn
+    number = turn.answer.turn if turn is not None else 0
+    found = []
+    for (of_turn, index), value in sorted(edits.items()):
+        place = f"run {run_id!r}: {of_turn}.{index}"
+        calls = turn.calls if turn is not None and of_turn == number else []
+        if not 0 <= index < len(calls):
+            message = f"{place} is no call of the last turn before this version, which is {number}"
+            raise InvalidFork(f"{message}; only its results can be edited, what is older stays")
+        if not calls[index].settled:
+            message = f"{place} has no result to edit: it waits for a decision"
+            raise InvalidFork(f"{message}; fork, then answer its question in the new run")
+        found.append(e.ResultEdit(of_turn, index, to_text(value)))
+    return tuple(found)
+
+
+def _check_texts(run_id: str, message: str, actor: str) -> None:
+    for what, text in (("message", message), ("actor", actor)):
+        if text != to_text(text) or (text and not text.strip()):
+            raise InvalidFork(f"run {run_id!r}: the {what} {text[:80]!r} is no text")
+
+
+async def _claim(port: JournalPort, new: str, *, above: int, clock: ClockPort) -> Lease:
+    """The lease of a run that is not there yet, with an epoch above those of the copied entries."""
+    owner = owner_id(f"fork-{new}"[:64])
+    head = await port.head(new)
+    if head is not None and head.seq:
+        raise _taken(new)
+    abandoned = head is not None and is_dead(head.owner, known_drives=lambda _: True)
+    lease = await port.acquire(
+        new, owner, LEASE_SECONDS, supersede=head.epoch if head is not None and abandoned else None
+    )
+    for _ in range(EPOCH_ATTEMPTS):
+        if lease.head.seq or lease.epoch > above:
+            break
+        lease = await port.acquire(new, owner, LEASE_SECONDS, supersede=lease.epoch)
+    if not lease.head.seq and lease.epoch > above:
+        return lease
+    await _give_back(port, lease, clock=clock)
+    if lease.head.seq:
+        raise _taken(new)
+    message = (
+        f"run {new!r} was not made: the store's clock ({lease.epoch} ms) is behind the run that is "
+        f"to be copied ({above} ms). Set it right, or try again when it has caught up."
+    )
+    raise StoreUnreachable(message)
+
+
+async def _put(
+    port: JournalPort, state: RunState, rows: list[Row], lease: Lease, *, clock: ClockPort
+) -> None:
+    """Append everything and release. Repeated where the store failed: equal rows go in once."""
+    delays = iter(APPEND_RETRY_SECONDS)
+    while True:
+        try:
+            await port.append(
+                state.run_id, rows, after=0, lease=lease, summary=state.summary(), release=True
+            )
+        except StoreUnreachable:
+            delay = next(delays, None)
+            if delay is None:
+                raise
+            await clock.sleep(delay)
+        except HeadMoved as exc:
+            raise _taken(state.run_id) from exc
+        else:
+            return
+
+
+async def _give_back(port: JournalPort, lease: Lease, *, clock: ClockPort) -> None:
+    """Release a lease under which nothing was made; where that fails it lapses by itself."""
+    journal = Journal(port, RunState(lease.run), clock=clock, lease=lease)
+    with contextlib.suppress(StoreError, RunError):
+        await journal.commit(lambda _: (), lane="", release=lambda _: True)
+
+
+def _taken(new: str) -> RunIdReused:
+    message = f"run {new!r} exists already, and a fork never changes a run; choose another id"
+    return RunIdReused(message, run_id=new)
