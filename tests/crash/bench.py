@@ -103,6 +103,7 @@ class Bench:
 
     def __init__(self, store: JournalPort, path: Path) -> None:
         self.store = store
+        self.path = path
         self.effects = EffectLog(path / "effects.jsonl")
         self.answers = JsonLines(path / "answers.jsonl")
         self.reads: list[tuple[Row, ...]] = []
