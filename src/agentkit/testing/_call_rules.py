@@ -26,7 +26,8 @@ def once(
             yield "I8", f"an effect of {one.tool} has no intent (key {one.key}, {one.digest})"
     had = Counter(one.key for one in effects if one.kind == "effect" and one.key)
     for call in story.calls.values():
-        yield from _effects_of(call, had, tools)
+        if not call.settled or call.settled[0].seq > story.copied:
+            yield from _effects_of(call, had, tools)
 
 
 def _effects_of(

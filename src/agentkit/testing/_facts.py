@@ -77,6 +77,11 @@ class Story:
         return [fact for fact in self.facts if fact.kind == kind]
 
     @property
+    def copied(self) -> int:
+        """How many entries are copies of another run's, whose effects and costs they tell."""
+        return max((fact.seq for fact in self.facts if fact.kind == "forked"), default=0)
+
+    @property
     def end(self) -> Fact | None:
         """The first terminal entry."""
         return next((fact for fact in self.facts if fact.kind in TERMINAL), None)

@@ -222,7 +222,7 @@ def _numbers(story: Story) -> Iterator[tuple[str, str]]:
 
 _TOLD_FROM = {
     "tool_call": {"model_answered", "tool_started"},
-    "tool_result": {"tool_finished", "outcome_reported"},
+    "tool_result": {"tool_finished", "outcome_reported", "forked"},
     "step": {"step_completed"},
     "interrupt": {"question_asked"},
 }
@@ -239,10 +239,17 @@ def _promises(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
         kinds = _TOLD_FROM.get(event)
         if kinds is not None and (fact is None or fact.kind not in kinds):
             yield "I3", f"{event} {seq} was told of a {fact.kind if fact else 'missing'} entry"
-        elif event == "tool_result" and fact and fact.body.get("content", "") != told["text"]:
+        elif event == "tool_result" and fact and told["text"] not in _contents(fact):
             yield "I3", f"tool_result {seq} was told as {told['text']!r}"
         elif event == "final" and told.get("stop_reason") == "completed":
             yield from _told_result(told, story.end)
+
+
+def _contents(fact: Fact) -> list[str]:
+    """What an entry says that the model sees of calls; a fork may have edited several."""
+    if fact.kind == "forked":
+        return [edit["content"] for edit in fact.body.get("edits", ())]
+    return [fact.body.get("content", "")]
 
 
 def _told_result(told: JSONObject, end: Fact | None) -> Iterator[tuple[str, str]]:
@@ -254,7 +261,7 @@ def _told_result(told: JSONObject, end: Fact | None) -> Iterator[tuple[str, str]
 def _money(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
     """I9: each answer is counted once, and an answer that was paid and lost is not silent."""
     bought = [line for line in evidence.answers if line["kind"] == "bought"]
-    recorded = story.of("model_answered")
+    recorded = [fact for fact in story.of("model_answered") if fact.seq > story.copied]
     lost = len(bought) - len(recorded)
     unknown = _usage(story).unknown
     if not evidence.answers:
@@ -277,6 +284,8 @@ def _usage(story: Story) -> Usage:
         body = fact.body
         if fact.kind == "run_started":
             asking = True
+        elif fact.kind == "forked":  # what is before was paid by the run that was copied
+            usage, parked = Usage(), False
         elif fact.kind == "model_answered":
             usage += Usage(*body.get("usage", ()))
             asking = body.get("stop") == "pause"
