@@ -89,6 +89,7 @@ class Order(msgspec.Struct, frozen=True):
         action: `start` begins or continues with the task, `resume` answers questions.
         decisions: for `resume`.
         steps: how many turns of tools there are.
+        orderly: SIGTERM and SIGINT cancel the work, as in a program that wants to end in order.
     """
 
     folder: str
@@ -100,6 +101,7 @@ class Order(msgspec.Struct, frozen=True):
     action: Literal["start", "resume"] = "start"
     decisions: dict[str, Decision] = {}
     steps: int = 3
+    orderly: bool = False
 
 
 def warm_up() -> None:
@@ -122,6 +124,10 @@ def work(argument: JSONObject) -> None:
 
 async def drive(order: Order) -> AgentResult | None:
     """Drive the run as far as it goes, writing each promise down as it is made."""
+    task = asyncio.current_task()
+    if order.orderly and task is not None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     folder = Folder(Path(order.folder))
     plan = CrashPlan(order.at, how=order.how, log=folder.borders)
     inner = folder.store()
