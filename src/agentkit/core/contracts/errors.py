@@ -35,10 +35,12 @@ __all__ = [
     "RunNotFound",
     "RunParked",
     "RunSuspended",
+    "StatementRefused",
     "StoreDamaged",
     "StoreError",
     "StoreMisused",
     "StoreUnreachable",
+    "TransactionOver",
     "VersionNotFound",
     "VersionTaken",
 ]
@@ -226,6 +228,16 @@ class ModelError(AgentkitError):
 
 class OutcomeUnknown(AgentkitError):
     """Raised by a tool that cannot tell whether its effect happened."""
+
+
+class StatementRefused(AgentkitError, ValueError):
+    """A statement of a transactional tool is wrong, not allowed, or violates a constraint; it did
+    nothing.
+    """
+
+
+class TransactionOver(AgentkitError):
+    """The transaction of a transactional tool has ended before the tool; nothing of it happened."""
 
 
 class ResultNotStorable(AgentkitError, TypeError):

@@ -160,6 +160,10 @@ class Seat:
                 self.drop()
                 raise
 
+    def holds(self, db: apsw.Connection) -> bool:
+        """Whether `db` is the connection. Asked by whoever holds `gate`."""
+        return self._db is db
+
     def close(self) -> None:
         """Close the connection, once nobody uses it; the next use opens one."""
         with self.gate:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
 from agentkit.core.contracts.ports import (
@@ -20,13 +20,19 @@ from agentkit.core.contracts.ports import (
     RunStatus,
     RunSummary,
     Summary,
+    ToolThreads,
 )
 from agentkit.core.contracts.slots import check_id
+from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
 from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
+from agentkit.state.checkpoints.adapters._sqlite_transact import (
+    TRANSACTION_SECONDS,
+    Transactions,
+)
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
     LanePort,
     Seat,
@@ -40,6 +46,8 @@ from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
 
 __all__ = ["BUSY_SECONDS", "Durability", "SqliteCheckpointStore"]
+
+_T = TypeVar("_T")
 
 BUSY_SECONDS = 30.0
 """How long an operation waits for other processes before it gives up."""
@@ -70,6 +78,7 @@ class SqliteCheckpointStore(SlotMethods):
             fails (never when a process dies), and then cannot tell such a loss from damage.
         clock: what leases and epochs are judged by; the machine's own clocks if `None`.
         busy_seconds: how long an operation waits for other processes before `StoreUnreachable`.
+        transaction_seconds: longest time of a transactional tool; other writers wait meanwhile.
         lane: makes what operations run on; a simulator puts its own in place of threads.
 
     Raises:
@@ -84,12 +93,13 @@ class SqliteCheckpointStore(SlotMethods):
         synchronous: Literal["FULL", "NORMAL"] = "FULL",
         clock: ClockPort | None = None,
         busy_seconds: float = BUSY_SECONDS,
+        transaction_seconds: float = TRANSACTION_SECONDS,
         lane: Callable[[Seat, Serve, str], LanePort] = ThreadLane,
     ) -> None:
         if synchronous not in {"FULL", "NORMAL"}:
             raise StoreMisused(f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}")
         file = SqliteFile(_resolved(path), synchronous=synchronous, busy_seconds=busy_seconds)
-        self._engine = _Engine(file, StoreClock(clock), lane)
+        self._engine = _Engine(file, StoreClock(clock), lane, transaction_seconds)
         self._scope = ""
 
     @property
@@ -179,6 +189,35 @@ class SqliteCheckpointStore(SlotMethods):
         journal, scope = self._engine.journal, self._scope
         return await self._engine.writer.submit(lambda db: journal.delete(db, scope, run))
 
+    @property
+    def can_transact(self) -> bool:
+        """Always; see `TransactionalPort`."""
+        return True
+
+    async def transact(
+        self,
+        run: str,
+        act: Callable[[Transaction], _T],
+        conclude: Callable[[_T], Proposal | None],
+        *,
+        after: int,
+        lease: Lease,
+        threads: ToolThreads,
+        timeout_seconds: float,
+    ) -> bool:
+        """Let a tool write in the transaction of its outcome; see `TransactionalPort.transact`."""
+        check_id(run)
+        return await self._engine.transactions.run(
+            self._scope,
+            run,
+            act,
+            conclude,
+            after=after,
+            lease=lease,
+            threads=threads,
+            timeout_seconds=timeout_seconds,
+        )
+
     async def durability(self) -> Durability:
         """What the connection that writes is set to, as SQLite itself says."""
         sql = queries("sqlite")["durability"]
@@ -194,10 +233,17 @@ class _Engine:
     """What the views of one store share: the lanes of the file, and the seat for renewals."""
 
     def __init__(
-        self, file: SqliteFile, clock: StoreClock, lane: Callable[[Seat, Serve, str], LanePort]
+        self,
+        file: SqliteFile,
+        clock: StoreClock,
+        lane: Callable[[Seat, Serve, str], LanePort],
+        transaction_seconds: float,
     ) -> None:
         self.path = file.path
         self.journal = SqliteJournal(clock)
+        self.transactions = Transactions(
+            file, self.journal, clock, limit_seconds=transaction_seconds
+        )
         self._renewals = Seat(file)
         self.writer = lane(
             Seat(file), partial(write_group, path=file.path), "agentkit-sqlite-writer"
@@ -217,6 +263,7 @@ class _Engine:
     async def aclose(self) -> None:
         await self.reader.close()
         self._renewals.close()
+        self.transactions.close()
         await self.writer.close()
 
 

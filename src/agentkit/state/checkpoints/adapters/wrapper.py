@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self, TypeVar
 
+from agentkit.core.contracts.errors import StoreMisused
 from agentkit.core.contracts.ports import (
     Checkpoint,
     Head,
@@ -16,10 +17,14 @@ from agentkit.core.contracts.ports import (
     RunStatus,
     RunSummary,
     Summary,
+    ToolThreads,
 )
+from agentkit.core.contracts.transactions import Proposal, Transaction, can_transact
 from agentkit.core.contracts.types import Scope
 
 __all__ = ["StoreWrapper"]
+
+_T = TypeVar("_T")
 
 
 class StoreWrapper:
@@ -94,6 +99,36 @@ class StoreWrapper:
     async def delete_run(self, run: str) -> bool:
         """Forward to `JournalPort.delete_run`."""
         return await self.inner.delete_run(run)
+
+    @property
+    def can_transact(self) -> bool:
+        """Whether the inner store has transactions for tools."""
+        return can_transact(self.inner) is not None
+
+    async def transact(
+        self,
+        run: str,
+        act: Callable[[Transaction], _T],
+        conclude: Callable[[_T], Proposal | None],
+        *,
+        after: int,
+        lease: Lease,
+        threads: ToolThreads,
+        timeout_seconds: float,
+    ) -> bool:
+        """Forward to `TransactionalPort.transact`; its append does not come through `append`."""
+        port = can_transact(self.inner)
+        if port is None:
+            raise StoreMisused(f"{self.inner.location} has no transactions for tools")
+        return await port.transact(
+            run,
+            act,
+            conclude,
+            after=after,
+            lease=lease,
+            threads=threads,
+            timeout_seconds=timeout_seconds,
+        )
 
     async def aclose(self) -> None:
         """Forward to `JournalPort.aclose`."""
