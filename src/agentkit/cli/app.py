@@ -18,6 +18,7 @@ __all__ = [
     "crashtest",
     "demo",
     "doctor",
+    "fork",
     "main",
     "resume",
     "run",
@@ -175,6 +176,48 @@ def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
     from agentkit.cli.looking import show_run
 
     show_run(store, run_id, tenant=tenant, as_json=as_json)
+
+
+@cli.command(epilog=_example("agentkit fork order-17 --from 2 --message 'Take the cheaper one.'"))
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--from",
+    "version",
+    required=True,
+    metavar="VERSION",
+    help="Where the new run goes on, see agentkit show; or latest.",
+)
+@click.option("--as", "new_run_id", metavar="ID", help="The new run's id; a random one otherwise.")
+@click.option(
+    "--edit",
+    "edits",
+    multiple=True,
+    metavar="TURN.CALL=TEXT",
+    help="What the model sees as a call's result, of the last turn before VERSION.",
+)
+@click.option("--message", metavar="TEXT", help="What the user adds after that turn.")
+@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@_STORE
+@_JSON
+def fork(
+    *,
+    run_id: str,
+    version: str,
+    new_run_id: str | None,
+    edits: tuple[str, ...],
+    message: str | None,
+    tenant: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Make a new run from what a run had recorded up to a version. Nothing is run or repeated.
+
+    The new run's id is printed; agentkit resume carries it on.
+    """
+    from agentkit.cli.forking import ForkOrder, fork_run
+
+    order = ForkOrder(run_id, version, new_run_id, edits=edits, message=message, tenant=tenant)
+    fork_run(order, store_url=store, as_json=as_json)
 
 
 @cli.command(epilog=_example("agentkit status --json"))

@@ -129,10 +129,13 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
 
 
 def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
+    forked = seen.state.forked
     document: dict[str, JSON] = {
         "run": run_id,
         "status": seen.status,
         "usage": as_dict(seen.state.usage),
+        "forked_from": _origin(forked.parent, forked.version) if forked is not None else None,
+        "usage_before_fork": as_dict(seen.state.inherited) if forked is not None else None,
         "questions": [as_dict(question) for question in seen.state.questions],
         "entries": [_fact(entry) for entry in seen.entries],
     }
@@ -196,6 +199,10 @@ def _why(run: RunSummary) -> str:
     return f"{detail.parked}: {detail.message}" if detail.parked else detail.message
 
 
+def _origin(parent: str, version: int) -> JSON:
+    return {"run": parent, "version": version} if parent else None
+
+
 def _age(run: RunSummary) -> float:
     return SystemClock().now() - run.summary.started_at / 1000
 
@@ -228,6 +235,7 @@ def _as_json(run: RunSummary) -> dict[str, JSON]:
         "why": _why(run),
         "questions": [question.id for question in detail.questions],
         "output": detail.output,
+        "forked_from": _origin(detail.forked_from, detail.forked_version),
     }
 
 

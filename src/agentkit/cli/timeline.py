@@ -26,6 +26,12 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         f"usage   {usage.requests} answers, {usage.input_tokens} tokens in, "
         f"{usage.output_tokens} out{lost}"
     )
+    if state.forked is not None:
+        past = state.inherited
+        yield (
+            f"forked  from {shorten(state.forked.parent)} at version {state.forked.version}, where "
+            f"{past.requests} answers and {past.total_tokens} tokens had been paid"
+        )
     yield ""
     first = entries[0].at if entries else 0
     for entry in entries:
@@ -101,6 +107,8 @@ def _run_text(body: e.Body) -> str:
         case e.Decided():
             by = f" by {shorten(body.actor, 40)}" if body.actor else ""
             return f"decided {body.question}: {body.answer}{by} {shorten(body.reason, 60)}".rstrip()
+        case e.Forked():
+            return _fork_text(body)
         case e.Parked():
             return f"parked  {body.reason}: {shorten(body.message, 160)}"
         case e.Unparked():
@@ -113,3 +121,12 @@ def _run_text(body: e.Body) -> str:
             return f"end     cancelled {shorten(body.reason, 120)}".rstrip()
         case _:
             return type(body).__name__
+
+
+def _fork_text(body: e.Forked) -> str:
+    by = f" by {shorten(body.actor, 40)}" if body.actor else ""
+    edits = "".join(
+        f"; {one.turn}.{one.index} is now: {shorten(one.content)}" for one in body.edits
+    )
+    said = f"; the user adds: {shorten(body.message, 120)}" if body.message else ""
+    return f"fork    from {shorten(body.parent)} at version {body.version}{by}{edits}{said}"

@@ -60,12 +60,14 @@ class SlotMethods:
         return _checkpoint(state, lane, lane.versions[-1]) if lane.versions else None
 
     async def at_version(self: JournalPort, slot: str, version: int) -> Checkpoint | None:
-        """See `CheckpointPort.at_version`; works on finished runs too."""
+        """See `CheckpointPort.at_version`; works on finished runs too, whose end is their last."""
         run = parse(slot).run
         state = await load(self, run)
-        saved = next((v for v in _lane(state, slot).versions if v.version == version), None)
+        lane = _lane(state, slot)
+        saved = next((v for v in lane.versions if v.version == version), None)
         if saved is None:
-            return None
+            ended = state.end is not None and lane is state.main
+            return _last(state, lane) if ended and version == lane.version + 1 else None
         then = await load(self, run, upto=saved.seq)
         return _checkpoint(then, _lane(then, slot), saved)
 
