@@ -140,6 +140,8 @@ class SqliteFile:
         if not tables:
             raise StoreDamaged(f"{self.path} lacks the tables of a store. {_OTHER_FILE}")
         _use_wal(db, patience)
+        if self.synchronous == "FULL":
+            _sync_log(self.path)
         db.execute(sql["settings"]).fetchall()
         name = "synchronous_full" if self.synchronous == "FULL" else "synchronous_normal"
         db.execute(sql[name])
@@ -161,6 +163,27 @@ class SqliteFile:
 
 
 _OTHER_FILE = "Nothing was written. Give the path of an agentkit store, or of a file to create."
+
+
+def _sync_log(path: str) -> None:
+    """Have the log on the disk before anything that stands in it is told to anybody.
+
+    A process that was killed between its last write and the sync leaves a transaction that reads
+    like any other and that the loss of power would still undo. SQLite opens such a log without a
+    sync, so what a repeated append finds there would be acknowledged without being durable.
+    """
+    log = path + "-wal"
+    if not Path(log).exists():
+        return
+    apsw = driver()
+    # Opened in the way that has SQLite's file layer sync the folder too: the log may be new in it.
+    flags = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    file = apsw.VFSFile("", log, [flags, 0])
+    try:
+        if file.xFileSize():
+            file.xSync(apsw.SQLITE_SYNC_FULL)
+    finally:
+        file.xClose()
 
 
 class _Patience:
