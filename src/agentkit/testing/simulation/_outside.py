@@ -1,0 +1,167 @@
+"""The world outside the processes: what was done to it, bought from it and told to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from random import Random  # noqa: TID251 - seeded: these dice are replayed
+from typing import Final
+
+from agentkit.core.contracts.errors import ModelError
+from agentkit.core.contracts.model import FailureKind, ModelReply, ModelRequest, TextDelta
+from agentkit.core.contracts.types import JSON, JSONObject, Message, ToolCall, Usage
+from agentkit.core.testing import FakeLLM, Turn
+from agentkit.testing.crash.borders import shape
+from agentkit.testing.effects import Effect, EffectKind, effect_of
+from agentkit.testing.simulation._process import Process
+from agentkit.testing.simulation._weather import Weather
+from agentkit.testing.simulation._witness import Witness
+from agentkit.tools import ToolContext
+
+RUN: Final = "r1"
+"""The run of every schedule."""
+
+_FAILURES: Final[tuple[tuple[FailureKind, bool], ...]] = (
+    ("network", True),
+    ("overloaded", False),
+    ("rate_limited", False),
+    ("auth", False),
+)
+"""How a model attempt fails, and whether it may have been paid for."""
+
+
+@dataclass
+class Outside:
+    """What is left outside when all processes are gone.
+
+    Args:
+        script: the calls that the model makes, turn by turn: tool and item.
+
+    Attributes:
+        effects: what tools did, in order.
+        answers: what was asked of the model and bought from it.
+        promises: what was told to the outside.
+        sink: what a system that honours keys has done, by key.
+        tokens: the highest fencing token that a system has seen, by item.
+    """
+
+    script: Sequence[Sequence[tuple[str, str]]]
+    effects: list[Effect] = field(default_factory=list)
+    answers: list[JSONObject] = field(default_factory=list)
+    promises: list[JSONObject] = field(default_factory=list)
+    sink: dict[str, str] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def done(self, tool: str, digest: str) -> Effect | None:
+        """The effect that a call had, to whoever looks."""
+        for one in self.effects:
+            if one.kind == "effect" and one.tool == tool and one.digest == digest:
+                return one
+        return None
+
+
+@dataclass(frozen=True)
+class Here:
+    """Where a tool runs: in a process, under a sky, before the outside."""
+
+    process: Process
+    outside: Outside
+    weather: Weather
+    witness: Witness
+
+    def record(
+        self,
+        tool: str,
+        item: str,
+        context: ToolContext,
+        *,
+        kind: EffectKind = "effect",
+        result: str = "",
+    ) -> Effect:
+        """Write down what a tool did; nothing that is left of a dead process does anything."""
+        process = self.process
+        process.must_live()
+        effect = effect_of(
+            tool,
+            {"item": item},
+            context,
+            kind=kind,
+            result=result,
+            pid=process.number,
+            holder=self.witness.epoch,
+        )
+        self.outside.effects.append(effect)
+        process.say(f"{kind} of {tool}({item}), attempt {effect.attempt}, epoch {effect.epoch}")
+        return effect
+
+    async def lag(self) -> None:
+        """Let the outside take its time."""
+        self.process.must_live()
+        self.weather.wait_inside(self.process)
+        await self.process.clock.sleep(self.weather.lag())
+
+
+HERE: ContextVar[Here] = ContextVar("HERE")
+"""Set in each process's main task, and so for everything that it starts."""
+
+
+def draw_script(dice: Random, tools: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Calls for one to three turns; no two have equal arguments."""
+    return [
+        [(dice.choice(tools), f"t{turn}c{index}") for index in range(dice.choice((1, 1, 2, 2, 3)))]
+        for turn in range(1, dice.choice((1, 2, 2, 3)) + 1)
+    ]
+
+
+class SimulatedModel:
+    """A model that takes its time, fails, and answers from the transcript.
+
+    Requests and bought answers are written down as `CrashingLLM` does it.
+
+    Args:
+        here: who asks.
+    """
+
+    origin = "fake"
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._inner = FakeLLM(self._answer)
+
+    async def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        """See `LLMPort.attempt`."""
+        here, turn = self._here, 1 + sum(one.role == "assistant" for one in request.messages)
+        here.process.must_live()
+        here.process.say(f"asks the model for answer {turn}")
+        shapes: list[JSON] = [shape(message) for message in request.messages]
+        answers = here.outside.answers
+        answers.append({"kind": "asked", "run": RUN, "turn": turn, "messages": shapes})
+        await here.lag()
+        failed = here.weather.failure("model failure")
+        kind, paid = here.weather.world.dice.choice(_FAILURES) if failed else _FAILURES[0]
+        if failed and not paid:
+            here.process.say(f"the model fails: {kind}")
+            raise ModelError("simulated", kind=kind, may_be_paid=False)
+        async for item in self._inner.attempt(request):
+            if isinstance(item, TextDelta):
+                yield item
+                continue
+            answers.append({"kind": "bought", "run": RUN, "turn": turn})
+            if failed:
+                here.process.say(f"the model's answer is lost: {kind}")
+                raise ModelError("simulated", kind=kind, may_be_paid=True)
+            await here.lag()
+            yield item
+
+    def _answer(self, messages: Sequence[Message]) -> Turn:
+        script = self._here.outside.script
+        turn = sum(message.role == "assistant" for message in messages)
+        usage = Usage(input_tokens=10 * (turn + 1), output_tokens=turn + 1, requests=1)
+        if turn == len(script):
+            return Turn("all done", usage=usage)
+        calls = tuple(
+            ToolCall(f"call_{index}", name, {"item": item})
+            for index, (name, item) in enumerate(script[turn])
+        )
+        return Turn(f"step {turn + 1}", tool_calls=calls, usage=usage)

@@ -1,0 +1,73 @@
+"""What an onlooker at the store sees: who holds the run, since when, and how long nobody did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agentkit.core.contracts.ports import Lease, Renewal, Row
+from agentkit.state.journal.lease import LEASE_SECONDS
+from agentkit.testing.simulation._process import Process
+from agentkit.testing.simulation._weather import Weather
+from agentkit.testing.simulation._world import World
+
+SLACK_SECONDS = 15.0
+"""How long after a lease has lapsed some worker must have noticed."""
+
+
+class Witness:
+    """Sees each lease that is granted, renewed and released.
+
+    Args:
+        world: whose time it is.
+        weather: tells when faults are over.
+        rows: reads the run's journal as it is in the store.
+
+    Attributes:
+        epoch: of the last lease that was granted.
+        takeovers: leases granted after a holder that had not released.
+        late: takeovers that took too long, as texts.
+        earlier: the journal as it was at some moments.
+    """
+
+    def __init__(self, world: World, weather: Weather, rows: Callable[[], tuple[Row, ...]]) -> None:
+        self.epoch = 0
+        self.takeovers = 0
+        self.late: list[str] = []
+        self.earlier: list[tuple[Row, ...]] = []
+        self._world = world
+        self._weather = weather
+        self._rows = rows
+        self._holders: dict[str, Process] = {}
+        self._holder: Process | None = None
+        self._touched_at = 0.0
+
+    def holder_of(self, owner: str) -> Process | None:
+        """The process that an owner names."""
+        return self._holders.get(owner)
+
+    def granted(self, lease: Lease, process: Process) -> None:
+        """The store gave the lease to a drive of the process."""
+        before = self._holder
+        if before is not None and before.gone and self._weather.calm:
+            free_at = max(self._touched_at + LEASE_SECONDS, self._weather.settled_from)
+            late = self._world.now - free_at
+            if late > SLACK_SECONDS:
+                self.late.append(f"taken over {late:.1f} s after the dead holder's lease had ended")
+        self.takeovers += lease.took_over
+        self.epoch = lease.epoch
+        self.earlier.append(self._rows())
+        self._holders[lease.owner] = process
+        self._holder = process
+        self._touched_at = self._world.now
+        process.driving = True
+
+    def renewed(self, leases: Mapping[str, Lease], renewals: Mapping[str, Renewal]) -> None:
+        """The store answered a renewal."""
+        if any(not renewals[key].lost for key in leases):
+            self._touched_at = self._world.now
+
+    def released(self, lease: Lease, process: Process) -> None:
+        """The holder gave the lease back."""
+        process.driving = False
+        if lease.epoch == self.epoch:
+            self._holder = None

@@ -1,0 +1,178 @@
+"""Who lives in the processes: workers that drive the run, and people who answer its questions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random  # noqa: TID251 - seeded: these dice are replayed
+
+from agentkit.agents import AgentEvent, AgentResult
+from agentkit.core.contracts.errors import (
+    InvalidDecision,
+    RunError,
+    StoreError,
+)
+from agentkit.core.contracts.types import Decision, Question
+from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services
+from agentkit.state.checkpoints import Checkpointer
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.journal import load
+from agentkit.testing.crash.scenario import promise
+from agentkit.testing.simulation._network import NetworkStore
+from agentkit.testing.simulation._outside import HERE, RUN, Here, SimulatedModel
+from agentkit.testing.simulation._process import ProcessChance, ProcessThreads, Renewer
+from agentkit.testing.simulation._tools import TOOL_SECONDS, the_agent
+
+TASK = "Do what the script says."
+
+START_SECONDS = 4.0
+"""A worker begins at most so long after its process."""
+
+EAGER_SECONDS = 4.0
+LAZY_SECONDS = 12.0
+"""A worker that cannot have the run tries again after at most so long; lazily in bad weather, so
+that a schedule costs little."""
+
+_RETRY = RetryPolicy(base_seconds=0.5, max_seconds=8.0, max_retry_after_seconds=8.0)
+_EXPECTED = (RunError, StoreError, InvalidDecision)
+
+
+class Inhabitant:
+    """What worker and person have in common: a process, services, and a drive that may be told
+    to stop.
+
+    Args:
+        here: where it lives.
+        store: its connection to the store.
+    """
+
+    def __init__(self, here: Here, store: NetworkStore) -> None:
+        self.here = here
+        self.store = store
+        process, weather = here.process, here.weather
+
+        def thread_wait() -> float:
+            hung = weather.failure("hung tool")
+            return self._dice.uniform(0.5, 2.0) * TOOL_SECONDS if hung else weather.wait()
+
+        self.context = RunContext(
+            correlation_id=RUN,
+            services=Services(
+                invoker=Invoker(SimulatedModel(here), retry=_RETRY, timeout_seconds=60.0),
+                checkpointer=Checkpointer(port=store),
+                clock=process.clock,
+                chance=ProcessChance(process),
+                threads=ProcessThreads(process, thread_wait),
+                heartbeat=Renewer(process, store.send_renewal),
+            ),
+        )
+
+    @property
+    def _dice(self) -> Random:
+        return self.here.process.world.dice
+
+    async def pause(self, least: float, most: float) -> None:
+        """Do nothing for some time."""
+        await self.here.process.clock.sleep(self._dice.uniform(least, most))
+
+    async def attempt(self, drive: Callable[[], Awaitable[AgentResult | None]]) -> bool:
+        """Drive the run in a task that may be cancelled; whether the run has ended."""
+        process = self.here.process
+        task = asyncio.ensure_future(drive())
+        process.cancel = task.cancel
+        await asyncio.wait({task})
+        process.driving = False
+        if task.cancelled():
+            process.say("has stopped")
+            return False
+        error = task.exception()
+        if error is None:
+            result = task.result()
+            return result is not None and result.stop_reason not in {"suspended", "parked"}
+        process.say(f"gives up for now: {type(error).__name__}: {error}")
+        if isinstance(error, _EXPECTED):
+            return False
+        raise error
+
+    def told(self, event: AgentEvent) -> None:
+        """Write down what the outside has been told."""
+        self.here.process.must_live()
+        self.here.outside.promises.append(promise(RUN, event))
+        self.here.process.say(f"tells: {event.type} {event.id or ''} {event.text[:40]!r}")
+
+
+class Worker(Inhabitant):
+    """Starts the run or carries it on, again and again, until it has ended."""
+
+    async def live(self) -> None:
+        """The process's main."""
+        HERE.set(self.here)
+        await self.pause(0.0, START_SECONDS)
+        while not await self.attempt(self._drive):
+            eager = self.here.weather.calm
+            await self.pause(0.5, EAGER_SECONDS if eager else LAZY_SECONDS)
+
+    async def _drive(self) -> AgentResult | None:
+        agent, likely = the_agent(), self.here.process.world.likely
+        wait = 20.0 if likely(0.1) else 0.0
+        if likely(0.5):
+            result = await agent.run(TASK, self.context, wait_seconds=wait)
+            self.told(AgentEvent("final", result=result))
+            return result
+        stays, dawdles = likely(0.9), likely(0.3)
+        last: AgentResult | None = None
+        async for event in agent.stream(TASK, self.context, wait_seconds=wait):
+            self.told(event)
+            last = event.result or last
+            if not stays and likely(0.2) and not self.here.weather.calm:
+                self.here.process.say("leaves the stream")
+                break
+            if dawdles:
+                await self.pause(0.0, 2.0)
+        return last
+
+
+class Person(Inhabitant):
+    """Looks at the run now and then, answers its questions, and mends what parked it."""
+
+    async def live(self) -> None:
+        """The process's main."""
+        HERE.set(self.here)
+        while True:
+            await self.pause(2.0, 8.0)
+            try:
+                state = await load(self.store, RUN)
+            except StoreError:
+                continue
+            if state.end is not None:
+                return
+            if state.parked is not None:
+                await self.attempt(lambda: self._resume({}))
+            elif state.questions:
+                await self._answer(state)
+
+    async def _answer(self, state: RunState) -> None:
+        decisions = {}
+        for question in state.questions:
+            await self.pause(0.0, 3.0)
+            decisions[question.id] = self._decision(question)
+            if self.here.process.world.likely(0.2):
+                break
+        words = {key: one.answer for key, one in decisions.items()}
+        self.here.process.say(f"decides {words}")
+        await self.attempt(lambda: self._resume(decisions))
+
+    async def _resume(self, decisions: dict[str, Decision]) -> AgentResult | None:
+        result = await the_agent().resume(RUN, decisions, self.context)
+        self.told(AgentEvent("final", result=result))
+        return result
+
+    def _decision(self, question: Question) -> Decision:
+        """Mostly that of somebody who looks outside; sometimes of somebody who does not."""
+        done = self.here.outside.done(question.tool, question.digest)
+        likely = self.here.process.world.likely
+        if likely(0.1):
+            return Decision("skip")
+        if likely(0.1):
+            return Decision("failed", "it did not work")
+        return Decision("run_again") if done is None else Decision("done", done.result)

@@ -1,0 +1,260 @@
+"""One schedule: a run, its workers and people, everything that goes wrong, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from agentkit.core.contracts.ports import ClockPort, JournalPort, Row
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.testing._facts import Story, tell
+from agentkit.testing.invariants import Evidence, Violation, check
+from agentkit.testing.simulation._loop import ProcessLoop
+from agentkit.testing.simulation._network import NetworkStore
+from agentkit.testing.simulation._outside import RUN, Here, Outside, draw_script
+from agentkit.testing.simulation._process import EPOCH_SECONDS, Process
+from agentkit.testing.simulation._tools import KINDS, POLICIES
+from agentkit.testing.simulation._weather import Weather
+from agentkit.testing.simulation._witness import Witness
+from agentkit.testing.simulation._workers import START_SECONDS, Person, Worker
+from agentkit.testing.simulation._world import World
+
+__all__ = ["LIVENESS_SECONDS", "Outcome", "StoreMaker", "simulate"]
+
+LIVENESS_SECONDS: Final = 200.0
+"""Virtual seconds, from when the last fault is over, in which a run must have come to its end."""
+
+StoreMaker = Callable[[ClockPort], JournalPort]
+"""Makes the store of a schedule. It must do everything at once: only the network takes time."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of one schedule.
+
+    Args:
+        seed: of its dice.
+        violations: what must never be.
+        steps: callbacks that ran.
+        virtual_seconds: how long it took on the virtual clock.
+        completed: the run finished.
+        faults: faults that happened, by kind.
+        takeovers: leases that were taken from somebody who had not given them back.
+        questions: questions about calls in doubt that were asked.
+        calls: calls that had an effect or a read, by policy.
+        doubled: effects beyond the first of each call that the runtime made on its own, by policy.
+        asked_for: effects beyond the first of each call that a person ordered.
+        trace: what happened, for people; empty unless asked for.
+    """
+
+    seed: int
+    violations: tuple[Violation, ...]
+    steps: int
+    virtual_seconds: float
+    completed: bool
+    faults: dict[str, int]
+    takeovers: int
+    questions: int
+    calls: dict[str, int]
+    doubled: dict[str, int]
+    asked_for: int
+    trace: tuple[str, ...] = ()
+
+
+def simulate(seed: int, *, store: StoreMaker | None = None, traced: bool = False) -> Outcome:
+    """Play the schedule of `seed`; everything about it follows from the seed.
+
+    Args:
+        seed: any whole number.
+        store: makes the store, given its clock; by default `InMemoryCheckpointStore`.
+        traced: whether to keep the trace.
+
+    Raises:
+        RuntimeError: called inside a running event loop.
+    """
+    with _alone():
+        return _Schedule(seed, store or _memory, traced=traced).play()
+
+
+class _StoreClock:
+    """The store's own clock: its wall time has nothing to do with that of the processes."""
+
+    def __init__(self, world: World, wall_offset: float) -> None:
+        self._world = world
+        self._wall_offset = wall_offset
+
+    def now(self) -> float:
+        return EPOCH_SECONDS + self._world.now + self._wall_offset
+
+    def elapsed(self) -> float:
+        return self._world.now
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"the store slept for {seconds} s")
+
+
+class _Schedule:
+    """A world with its inhabitants."""
+
+    def __init__(self, seed: int, store: StoreMaker, *, traced: bool) -> None:
+        self.seed = seed
+        self.world = World(seed, traced=traced)
+        dice = self.world.dice
+        self.store = store(_StoreClock(self.world, dice.uniform(-500.0, 500.0)))
+        self.outside = Outside(draw_script(dice, [*POLICIES, "peek"]))
+        self.weather = Weather(self.world)
+        self.weather.crash = self._crash
+        self.witness = Witness(self.world, self.weather, self._rows)
+        self.errors: list[str] = []
+        self._machines = dice.choice((1, 2, 2))
+        self._numbers = 0
+        self._living = self.weather.living
+        self._people: set[Process] = set()
+        self._process_of: dict[ProcessLoop, Process] = {}
+        for _ in range(dice.choice((1, 2, 2, 2, 3))):
+            self._spawn(person=False)
+        for _ in range(dice.choice((1, 1, 1, 2))):
+            self._spawn(person=True)
+        self.world.after_step = self._after_step
+
+    def play(self) -> Outcome:
+        """Let it all happen, and judge."""
+        weather = self.weather
+        rested = self.world.run(
+            lambda: (weather.settled_from if weather.calm else 1e9) + LIVENESS_SECONDS
+        )
+        for process in self._living:
+            process.kill()
+        rows = self._rows()
+        story = tell(rows)
+        doubled, asked_for = _doubles(story, self.outside)
+        return Outcome(
+            seed=self.seed,
+            violations=tuple(self._violations(rows, story, rested=rested)),
+            steps=self.world.steps,
+            virtual_seconds=self.world.now,
+            completed=story.end is not None and story.end.kind == "finished",
+            faults=dict(sorted(weather.fired.items())),
+            takeovers=self.witness.takeovers,
+            questions=len(story.of("question_asked")),
+            calls=dict(sorted(Counter(POLICIES[one.name] for one in story.calls.values()).items())),
+            doubled=doubled,
+            asked_for=asked_for,
+            trace=tuple(self.world.lines or ()),
+        )
+
+    # --- inhabitants ---
+
+    def _spawn(self, *, person: bool) -> None:
+        self._numbers += 1
+        dice = self.world.dice
+        process = Process(
+            self.world,
+            number=self._numbers,
+            machine=dice.randint(1, self._machines),
+            role="person" if person else "worker",
+        )
+        process.clock.wall_offset = dice.uniform(-90.0, 90.0)
+        here = Here(process, self.outside, self.weather, self.witness)
+        store = NetworkStore(self.store, process, weather=self.weather, witness=self.witness)
+        inhabitant = Person(here, store) if person else Worker(here, store)
+        self._living.append(process)
+        if person:
+            self._people.add(process)
+        self._process_of[process.loop] = process
+        main = process.start(inhabitant.live)
+        main.add_done_callback(lambda task: self._left(process, task))
+
+    def _left(self, process: Process, task: asyncio.Task[None]) -> None:
+        if not process.gone and not task.cancelled() and task.exception() is not None:
+            self.errors.append(f"{process.name}: {task.exception()!r}")
+
+    def _after_step(self, loop: ProcessLoop) -> None:
+        self.weather.step(self._process_of[loop])
+
+    def _crash(self, process: Process) -> None:
+        """Kill it; somebody starts it again, here or on another machine."""
+        process.kill()
+        self._living.remove(process)
+        person = process in self._people
+        seconds = self.world.dice.choice((0.05, self.world.dice.uniform(0.5, 20.0)))
+        self.weather.lasts(seconds + START_SECONDS)
+        self.world.after(seconds, lambda: self._spawn(person=person))
+
+    # --- the verdict ---
+
+    def _rows(self) -> tuple[Row, ...]:
+        try:
+            self.store.read(RUN, limit=100_000).send(None)
+        except StopIteration as done:
+            return tuple(done.value)
+        raise AssertionError("the store took time: only the network may")
+
+    def _violations(
+        self, rows: tuple[Row, ...], story: Story, *, rested: bool
+    ) -> Iterator[Violation]:
+        outside = self.outside
+        evidence = Evidence(
+            run=RUN,
+            rows=rows,
+            effects=tuple(outside.effects),
+            promises=tuple(outside.promises),
+            answers=tuple(outside.answers),
+            tools=KINDS,
+            earlier=tuple(self.witness.earlier),
+        )
+        yield from check(evidence)
+        for what in self.witness.late:
+            yield Violation("L2", RUN, what)
+        if not rested:
+            yield Violation("L1", RUN, f"it went on for {self.world.now:.0f} s without an end")
+        elif story.end is None:
+            yield Violation("L1", RUN, "nobody works on it any more, and it has no end")
+        for what in (*self.errors, *self.world.accidents):
+            yield Violation("L1", RUN, f"an error that nobody expects: {what}")
+
+
+def _doubles(story: Story, outside: Outside) -> tuple[dict[str, int], int]:
+    """Effects beyond the first of each call: those of the runtime by policy, and those that a
+    person ordered.
+    """
+    had = Counter(one.key for one in outside.effects if one.kind == "effect")
+    doubled: Counter[str] = Counter()
+    ordered = 0
+    for call in story.calls.values():
+        keys = {fact.body.get("key", "") for fact in call.of("tool_started")} - {""}
+        beyond = sum(had[key] for key in keys) - 1
+        if beyond < 1:
+            continue
+        again = sum(fact.body["answer"] == "run_again" for fact in call.of("decided"))
+        ordered += min(beyond, again)
+        doubled[POLICIES[call.name]] += max(beyond - again, 0)
+    return {
+        policy: doubled[policy] for policy in sorted(set(POLICIES.values()) - {"read"})
+    }, ordered
+
+
+def _memory(clock: ClockPort) -> JournalPort:
+    return InMemoryCheckpointStore(clock=clock)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Without log lines, which belong to no real run, and without the garbage collector, which
+    would end dropped objects of the schedule at moments that depend on the process's past.
+    """
+    collecting, disabled = gc.isenabled(), logging.root.manager.disable
+    gc.disable()
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        if collecting:
+            gc.enable()
