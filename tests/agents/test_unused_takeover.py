@@ -35,7 +35,7 @@ async def test_a_takeover_that_comes_to_nothing_is_counted_all_the_same() -> Non
     recorded = InMemoryCheckpointStore()
     await agent.run(TASK, context(llm, recorded))
     store = await dead_worker((await entries_of(recorded))[:2])
-    unreadable = FaultyStore(store, Fault("before", "read", call=2, error=StoreUnreachable("out")))
+    unreadable = FaultyStore(store, Fault("before", "read", call=1, error=StoreUnreachable("out")))
 
     with pytest.raises(StoreUnreachable):
         await agent.run(TASK, context(llm, unreadable))

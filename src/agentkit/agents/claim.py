@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
@@ -18,24 +20,32 @@ from agentkit.core.contracts.errors import (
     StoreError,
 )
 from agentkit.core.contracts.heartbeat import HeartbeatPort
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease
+from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import known
-from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.fold import Detail, RunState
 from agentkit.state.journal.journal import Journal, load
 from agentkit.state.journal.lease import LEASE_SECONDS, Tenure
 from agentkit.state.journal.owner import is_dead
+from agentkit.state.journal.working import WorkingJournal
 
-__all__ = ["POLL_SECONDS", "Claimed", "admit", "claim"]
+__all__ = ["POLL_SECONDS", "RECOVERIES_TEXT", "Claimed", "admit", "claim"]
 
 POLL_SECONDS = 0.25
 """How often a waiting `acquire` looks whether the holder has released or died."""
 
 
+RECOVERIES_TEXT = (
+    "{died} workers in a row died at this run without getting any further, so it is not tried "
+    "again by itself. `agentkit show {run}` tells where they were; mend what kills them, then "
+    "`agentkit unpark {run}`, or resume it."
+)
+
+
 class Claimed(NamedTuple):
     """A run that is ours to drive."""
 
-    journal: Journal
+    journal: WorkingJournal
     tenure: Tenure
     heartbeat: HeartbeatPort
 
@@ -70,55 +80,116 @@ async def claim(
             (`RunInUse`, after `wait_seconds`).
     """
     run_id = context.correlation_id
-    state = await load(port, run_id)
-    if not admit(state, spec, task=task):
-        return state
-    prepare(state)
-    clock = context.services.clock
+    state = RunState(run_id)
+    head = await port.head(run_id)
+    if head is not None and _has_died(head):  # it is claimed, and so counted, before it is read
+        _refuse_unread(head, spec, task)
+    else:
+        state = await load(port, run_id)
+        if not admit(state, spec, task=task):
+            return state
+        prepare(state)
+    clock, elapsed = context.services.clock, heartbeat.clock.elapsed
     sent_at, lease, cancelled = await _acquire(
-        port,
-        run_id,
-        owner=owner,
-        wait_seconds=wait_seconds,
-        clock=clock,
-        elapsed=heartbeat.clock.elapsed,
+        port, run_id, owner=owner, wait_seconds=wait_seconds, clock=clock, elapsed=elapsed
     )
     tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
-    claimed = Claimed(Journal(port, state, clock=clock, lease=lease), tenure, heartbeat)
-    opened = await _open(claimed, port, context, spec, task=task, cancelled=cancelled)
+    if lease.took_over and lease.head.recoveries > context.services.max_recoveries:
+        return await _park(port, lease, clock=clock)
+    claimed = Claimed(WorkingJournal(port, state, clock=clock, lease=lease), tenure, heartbeat)
+    opening = _Opening(port, context, spec, task, prepare)
+    opened = await opening.open(claimed, cancelled=cancelled)
     return claimed if opened else claimed.journal.state
 
 
-async def _open(
-    claimed: Claimed,
-    port: JournalPort,
-    context: RunContext,
-    spec: AgentSpec,
-    *,
-    task: str | None,
-    cancelled: asyncio.CancelledError | None,
-) -> bool:
-    """Record the start of this tenure, unless somebody was faster and nothing is left to do.
+def _has_died(head: Head) -> bool:
+    """Whether whoever held the run last has left it without a word."""
+    return bool(head.owner) and (not head.held or is_dead(head.owner, known_drives=known))
 
-    A lease that is not going to be used is given back.
-    """
-    journal, tenure, heartbeat = claimed
-    opened = False
-    try:
-        heartbeat.watch(port, tenure)
-        if cancelled is not None:
-            raise cancelled  # it came while the lease was on its way to us
-        await journal.refresh()
-        if admit(journal.state, spec, task=task):
-            await journal.commit(
-                lambda now: _opening(now, context, spec, task, tenure.lease), lane=""
-            )
-            tenure.note_seen(journal.state.seq)
-            opened = True
-    finally:
-        if not opened:
-            await _give_back(claimed)
-    return opened
+
+def _refuse_unread(head: Head, spec: AgentSpec, task: str | None) -> None:
+    """Refuse what the head alone shows not to fit; `admit` looks at the whole run later."""
+    summary = head.summary
+    if summary is None or not summary.agent:
+        return
+    if summary.agent != spec.name:
+        raise _other_agent(head.run, summary.agent, spec)
+    begun = msgspec.json.decode(summary.detail, type=Detail).task
+    if task is not None and begun and begun != task[: len(begun)]:
+        raise _other_task(head.run, begun)
+
+
+async def _park(port: JournalPort, lease: Lease, *, clock: ClockPort) -> RunState:
+    """Park a run that kills its workers; it is not read, since that may be what kills them."""
+    state = RunState.unread(lease.head)
+    journal = Journal(port, state, clock=clock, lease=lease)
+    died = lease.head.recoveries
+    text = RECOVERIES_TEXT.format(died=died, run=lease.run)
+    bodies: list[e.Body] = [_taken(state, lease), e.Parked("recoveries", text)]
+    await journal.commit(lambda _: bodies, lane="", release=lambda _: True)
+    return state
+
+
+class _Opening(NamedTuple):
+    """What a claim was asked for."""
+
+    port: JournalPort
+    context: RunContext
+    spec: AgentSpec
+    task: str | None
+    prepare: Callable[[RunState], object]
+
+    async def open(self, claimed: Claimed, *, cancelled: asyncio.CancelledError | None) -> bool:
+        """Record the start of this tenure, unless somebody was faster and nothing is left to do.
+
+        A lease that is not going to be used is given back.
+        """
+        journal, tenure, heartbeat = claimed
+        opened = False
+        try:
+            heartbeat.watch(self.port, tenure)
+            if cancelled is not None:
+                raise cancelled  # it came while the lease was on its way to us
+            if await self._is_wanted(journal):
+                await journal.commit(lambda now: self._first(now, tenure.lease), lane="")
+                tenure.note_seen(journal.state.seq)
+                opened = True
+        finally:
+            if not opened:
+                await _give_back(claimed)
+        return opened
+
+    async def _is_wanted(self, journal: Journal) -> bool:
+        if journal.state.seq:
+            await journal.refresh()
+            return admit(journal.state, self.spec, task=self.task)
+        journal.state = await load(self.port, self.context.correlation_id)
+        wanted = admit(journal.state, self.spec, task=self.task)
+        if wanted:
+            self.prepare(journal.state)
+        return wanted
+
+    def _first(self, state: RunState, lease: Lease) -> Sequence[e.Body]:
+        """The first entries of this tenure."""
+        context, spec = self.context, self.spec
+        taken = _taken(state, lease)
+        if state.started is not None:
+            return [taken, e.Unparked(context.identity)] if state.parked is not None else [taken]
+        return [
+            e.RunStarted(
+                task=self.task or "",
+                agent=spec.name,
+                model=spec.model,
+                system=spec.system,
+                tools=spec.tools,
+                fingerprint=spec.fingerprint,
+                nonce=context.services.chance.token()[:16],
+                scope=context.scope.key,
+                identity=context.identity,
+                reference=spec.reference,
+            ),
+            taken,
+        ]
 
 
 async def _give_back(claimed: Claimed) -> None:
@@ -152,17 +223,9 @@ def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
             raise RunNotFound(message, run_id=run_id)
         return True
     if started.agent != spec.name:
-        message = (
-            f"run {run_id!r} belongs to agent {started.agent!r}, not {spec.name!r}; resume it with "
-            "that agent, or use another run id"
-        )
-        raise RunIdReused(message, run_id=run_id)
+        raise _other_agent(run_id, started.agent, spec)
     if task is not None and started.task != task:
-        message = (
-            f"run {run_id!r} was started with another task ({started.task[:80]!r}); a run keeps "
-            "its task: use another run id, or resume it"
-        )
-        raise RunIdReused(message, run_id=run_id)
+        raise _other_task(run_id, started.task)
     if state.end is not None:
         return False
     if task is None:
@@ -177,28 +240,20 @@ def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
     return state.parked is None
 
 
-def _opening(
-    state: RunState, context: RunContext, spec: AgentSpec, task: str | None, lease: Lease
-) -> Sequence[e.Body]:
-    """The first entries of this tenure."""
-    taken = _taken(state, lease)
-    if state.started is not None:
-        return [taken, e.Unparked(context.identity)] if state.parked is not None else [taken]
-    return [
-        e.RunStarted(
-            task=task or "",
-            agent=spec.name,
-            model=spec.model,
-            system=spec.system,
-            tools=spec.tools,
-            fingerprint=spec.fingerprint,
-            nonce=context.services.chance.token()[:16],
-            scope=context.scope.key,
-            identity=context.identity,
-            reference=spec.reference,
-        ),
-        taken,
-    ]
+def _other_agent(run_id: str, agent: str, spec: AgentSpec) -> RunIdReused:
+    message = (
+        f"run {run_id!r} belongs to agent {agent!r}, not {spec.name!r}; resume it with that agent, "
+        "or use another run id"
+    )
+    return RunIdReused(message, run_id=run_id)
+
+
+def _other_task(run_id: str, task: str) -> RunIdReused:
+    message = (
+        f"run {run_id!r} was started with another task ({task[:80]!r}); a run keeps its task: use "
+        "another run id, or resume it"
+    )
+    return RunIdReused(message, run_id=run_id)
 
 
 def _taken(state: RunState, lease: Lease) -> e.LeaseTaken:

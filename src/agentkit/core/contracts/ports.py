@@ -262,7 +262,8 @@ class JournalPort(CheckpointPort, Protocol):
         With a lease: the head's owner and epoch must be the lease's. Without one (notes): the run
         must not have ended; a run that does not exist is created with epoch 0. `rows` may be
         empty to release only. `release` clears the owner in the same unit. The head takes over
-        `summary` and `summary.recoveries`.
+        `summary`; the lease holder's own append ends the count of claims before it, a note does
+        not.
 
         Idempotent: if the head is beyond `after` and the rows stored at `after + 1 …` are
         byte-equal to `rows`, it was our own earlier attempt: return the head, change nothing

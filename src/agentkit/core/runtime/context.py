@@ -15,7 +15,10 @@ from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.core.runtime.invoker import Invoker
 
-__all__ = ["CheckpointerPort", "RunContext", "Services"]
+__all__ = ["MAX_RECOVERIES", "CheckpointerPort", "RunContext", "Services"]
+
+MAX_RECOVERIES = 5
+"""Takeovers from dead workers without progress, before a run is parked."""
 
 
 class CheckpointerPort(Protocol):
@@ -39,6 +42,9 @@ class Services:
         clock: time and sleep.
         chance: random numbers.
         threads: where synchronous tools run; `None`: 64 daemon threads of the process.
+        max_recoveries: how often a run may be taken over from a worker that died, without a
+            recorded answer or outcome in between, before it is parked. An orderly end (SIGTERM, a
+            deploy) does not count.
         heartbeat: what renews leases; `None`: one daemon thread of the process for each store.
 
     Raises:
@@ -51,6 +57,7 @@ class Services:
     chance: ChancePort = field(default_factory=SystemChance)
     threads: ToolThreads | None = None
     heartbeat: HeartbeatPort | None = None
+    max_recoveries: int = MAX_RECOVERIES
     _private: dict[str, CheckpointerPort] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

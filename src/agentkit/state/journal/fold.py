@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.ports import RunStatus, Summary
+from agentkit.core.contracts.ports import Head, RunStatus, Summary
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import Question, StopReason, Usage
 from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
@@ -57,6 +57,17 @@ class RunState:
         self.end: e.Finished | e.Failed | e.Cancelled | None = None
         self.main_lane = ""
         self.head_detail: bytes | None = None
+        self.base = Summary("saved")
+
+    @classmethod
+    def unread(cls, head: Head) -> RunState:
+        """What the head alone says, for a run whose entries must not be read."""
+        state = cls(head.run)
+        state.seq, state.check, state.epoch = head.seq, head.check, head.epoch
+        if head.summary is not None:
+            state.base = head.summary
+            state.usage, state.started_at = head.summary.usage, head.summary.started_at
+        return state
 
     def apply(self, entry: e.Entry, check: bytes) -> None:
         """Take in the next entry, whose checksum is `check`."""
@@ -74,6 +85,13 @@ class RunState:
         return lane
 
     @property
+    def nonce(self) -> str:
+        """What makes this run's keys differ from those of any other one."""
+        if self.forked is not None:
+            return self.forked.nonce
+        return self.started.nonce if self.started is not None else ""
+
+    @property
     def main(self) -> LaneState:
         """The lane of the agent that the run was started for."""
         return self.lane(self.main_lane)
@@ -84,13 +102,6 @@ class RunState:
         return tuple(
             call.question
             for lane in self.lanes.values()
-    @property
-    def nonce(self) -> str:
-        """What makes this run's keys differ from those of any other one."""
-        if self.forked is not None:
-            return self.forked.nonce
-        return self.started.nonce if self.started is not None else ""
-
             if lane.turn is not None
             for call in lane.turn.calls
             if call.question is not None and call.waiting
@@ -128,8 +139,8 @@ class RunState:
             detail = self.head_detail
         return Summary(
             status=status,
-            agent=self.started.agent if self.started is not None else "",
-            iteration=self.main.iteration,
+            agent=self.started.agent if self.started is not None else self.base.agent,
+            iteration=self.main.iteration or self.base.iteration,
             usage=self.usage,
             started_at=self.started_at,
             updated_at=self.updated_at,
@@ -139,6 +150,13 @@ class RunState:
 
     def detail(self, status: RunStatus) -> Detail:
         """The summary's opaque part."""
+        detail = self._detail(status)
+        if self.forked is None:
+            return detail
+        parent, version = self.forked.parent, self.forked.version
+        return msgspec.structs.replace(detail, forked_from=parent, forked_version=version)
+
+    def _detail(self, status: RunStatus) -> Detail:
         task = self.started.task[:200] if self.started is not None else ""
         if isinstance(self.end, e.Finished):
             end = self.end
@@ -150,13 +168,6 @@ class RunState:
         if self.parked is not None:
             return Detail(task, parked=self.parked.reason, message=self.parked.message)
         return Detail(task, self.questions if status == "suspended" else ())
-        detail = self._detail(status)
-        if self.forked is None:
-            return detail
-        parent, version = self.forked.parent, self.forked.version
-        return msgspec.structs.replace(detail, forked_from=parent, forked_version=version)
-
-    def _detail(self, status: RunStatus) -> Detail:
 
 
 _END_STATUS: dict[type, RunStatus] = {
@@ -303,17 +314,6 @@ def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
         state.decided.setdefault(question.id, body)
 
 
-def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
-    state.parked = body
-
-
-def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
-    state.parked = None
-    state.recoveries = 0
-    for lane in state.lanes.values():
-        lane.failures.clear()
-
-
 def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     """What was folded so far is another run's past: nothing of it is to be paid or mended here."""
     state.forked = body
@@ -328,6 +328,17 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
         lane.fork(body.edits if main else (), body.message if main else "", seq=entry.seq)
     undecided = {question.id for question in state.questions}
     state.decided = {asked: one for asked, one in state.decided.items() if asked not in undecided}
+
+
+def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
+    state.parked = body
+
+
+def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
+    state.parked = None
+    state.recoveries = 0
+    for lane in state.lanes.values():
+        lane.failures.clear()
 
 
 def _ended(state: RunState, entry: e.Entry, body: e.Finished | e.Failed | e.Cancelled) -> None:
@@ -355,10 +366,10 @@ _APPLY: dict[type, Callable[..., None]] = {
     e.ValueRecorded: _value_recorded,
     e.Decided: _decided,
     e.OutcomeReported: _outcome_reported,
+    e.Forked: _forked,
     e.Parked: _parked,
     e.Unparked: _unparked,
     e.Finished: _ended,
     e.Failed: _ended,
     e.Cancelled: _ended,
 }
-    e.Forked: _forked,

@@ -136,7 +136,7 @@ class SqliteJournal:
                 return self._repeated(db, scope, run, new, found)
             self._create(db, scope, run)
             moved = db.execute(guarded, values).get
-        number, seq, tip, epoch, owner, boot, expires_ms, started_at = moved
+        number, seq, tip, epoch, owner, boot, expires_ms, started_at, claims = moved
         if started_at != summary.started_at:
             db.execute(self._sql["start"], {"started_at": summary.started_at, "number": number})
         if rows:
@@ -148,7 +148,7 @@ class SqliteJournal:
             epoch=epoch,
             owner=owner,
             expires_in_seconds=self._left(owner, boot, expires_ms),
-            recoveries=summary.recoveries,
+            recoveries=summary.recoveries + claims,
             summary=summary if seq else None,
         )
 

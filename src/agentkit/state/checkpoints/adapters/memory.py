@@ -159,11 +159,15 @@ class InMemoryCheckpointStore(SlotMethods):
 
 @dataclass
 class _Run:
-    """A head and its rows. `head.expires_in_seconds` is kept in `expires_ms` instead."""
+    """A head and its rows. `head.expires_in_seconds` is kept in `expires_ms` instead.
+
+    `claims`: over unreleased leases since a lease holder last appended.
+    """
 
     head: Head
     rows: list[Row] = field(default_factory=list)
     expires_ms: int = 0
+    claims: int = 0
 
 
 class _Data:
@@ -178,10 +182,11 @@ class _Data:
 
     def shown(self, kept: _Run) -> Head:
         """The head as of now."""
-        if not kept.head.owner:
-            return kept.head
+        head = kept.head
+        if not head.owner:
+            return head
         left = (kept.expires_ms - self.clock.elapsed_ms()) / 1000
-        return msgspec.structs.replace(kept.head, expires_in_seconds=left)
+        return msgspec.structs.replace(head, expires_in_seconds=left)
 
     def acquire(
         self, key: tuple[str, str], owner: str, ttl_seconds: float, supersede: int | None
@@ -191,6 +196,7 @@ class _Data:
         if not rules.may_acquire(old, supersede):
             raise rules.in_use(key[1], old)
         epoch = rules.next_epoch(old.epoch or self.forgotten, wall_ms=self.clock.wall_ms())
+        kept.claims += bool(old.owner)
         kept.head = msgspec.structs.replace(
             kept.head, epoch=epoch, owner=owner, recoveries=old.recoveries + bool(old.owner)
         )
@@ -235,12 +241,13 @@ class _Data:
             raise rules.refusal(key[1], head=head, lease=lease, after=after)
         kept = kept or self.runs.setdefault(key, _Run(Head(key[1])))
         kept.rows.extend(rows)
+        kept.claims = kept.claims if lease is None else 0
         kept.head = msgspec.structs.replace(
             kept.head,
             seq=after + len(rows),
             check=rows[-1].check if rows else kept.head.check,
             owner="" if release else kept.head.owner,
-            recoveries=summary.recoveries,
+            recoveries=summary.recoveries + kept.claims,
             summary=summary if kept.rows else None,
         )
         return self.shown(kept)

@@ -53,16 +53,16 @@ SET status = ?, agent = ?, iteration = ?, recoveries = ?, input_tokens = ?, outp
     requests = ?, unknown = ?, cached_tokens = ?, updated_at = ?, detail = ?, claims = 0,
     seq = ?, tip = coalesce(?, tip), owner = iif(?, '', owner)
 WHERE scope = ? AND run = ? AND seq = ? AND epoch = ? AND owner = ?
-RETURNING number, seq, tip, epoch, owner, boot, expires_ms, started_at;
+RETURNING number, seq, tip, epoch, owner, boot, expires_ms, started_at, claims;
 
 -- name: note
 -- Move the head for a note if nobody moved it and the run has not ended. Positional as above.
 UPDATE agentkit_run
 SET status = ?, agent = ?, iteration = ?, recoveries = ?, input_tokens = ?, output_tokens = ?,
-    requests = ?, unknown = ?, cached_tokens = ?, updated_at = ?, detail = ?, claims = 0,
+    requests = ?, unknown = ?, cached_tokens = ?, updated_at = ?, detail = ?,
     seq = ?, tip = ?
 WHERE scope = ? AND run = ? AND seq = ? AND status NOT IN ('done', 'failed', 'cancelled')
-RETURNING number, seq, tip, epoch, owner, boot, expires_ms, started_at;
+RETURNING number, seq, tip, epoch, owner, boot, expires_ms, started_at, claims;
 
 -- name: start
 -- Set when the run started; apart from the others, because an index depends on it.
