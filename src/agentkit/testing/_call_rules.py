@@ -12,7 +12,7 @@ from agentkit.testing.effects import Effect
 def once(
     story: Story, effects: Sequence[Effect], tools: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """I1, I2, I8: runs and effects against the intents that allowed them."""
+    """I1, I2, I6, I8: runs and effects against the intents and leases that allowed them."""
     intents = Counter(_dispatch(fact) for fact in story.of("tool_started"))
     runs = Counter(
         (one.key, one.digest, one.attempt, one.epoch) for one in effects if one.kind == "run"
@@ -22,6 +22,8 @@ def once(
             name = "I1" if intents[dispatch] else "I8"
             yield name, f"{intents[dispatch]} intents, but {times} runs, of {dispatch}"
     for one in effects:
+        if one.kind == "run" and one.holder > one.epoch:
+            yield "I6", f"{one.tool} was begun in epoch {one.epoch} when {one.holder} had the run"
         if one.kind == "effect" and not intents[one.key, one.digest, one.attempt, one.epoch]:
             yield "I8", f"an effect of {one.tool} has no intent (key {one.key}, {one.digest})"
     had = Counter(one.key for one in effects if one.kind == "effect" and one.key)
