@@ -152,6 +152,7 @@ class Bench:
         evidence = Evidence(
             run=RUN,
             rows=await read_rows(self.store, RUN),
+            head=await self.store.head(RUN),
             effects=tuple(self.effects.read()),
             answers=tuple(self.answers.read()),
             tools=TOOLS,

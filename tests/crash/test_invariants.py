@@ -10,7 +10,7 @@ import pytest
 
 from agentkit.agents import AgentEvent
 from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, OutcomeUnknown
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.ports import Head, Row, Summary
 from agentkit.core.contracts.types import JSON, Decision, Scope
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.testing import _outer_rules as outer_rules
@@ -46,7 +46,7 @@ def sound(tmp_path: Path) -> Evidence:
     store = InMemoryCheckpointStore()
     agent, context = make_agent(store, Doubtful(), folder, run=RUN)
 
-    async def live() -> tuple[Row, ...]:
+    async def live() -> tuple[tuple[Row, ...], Head | None]:
         asked = []
         async for event in agent.stream(TASK, context):
             folder.promises.write(promise(RUN, event))
@@ -54,11 +54,13 @@ def sound(tmp_path: Path) -> Evidence:
         decision = Decision("done", "sent a")
         result = await agent.resume(RUN, dict.fromkeys(asked, decision), context)
         folder.promises.write(promise(RUN, AgentEvent("final", result=result)))
-        return await read_rows(store, RUN)
+        return await read_rows(store, RUN), await store.head(RUN)
 
+    rows, head = asyncio.run(live())
     return Evidence(
         run=RUN,
-        rows=asyncio.run(live()),
+        rows=rows,
+        head=head,
         effects=tuple(folder.effects.read()),
         promises=tuple(folder.promises.read()),
         answers=tuple(folder.answers.read()),
@@ -154,6 +156,15 @@ def _with(**changes: object) -> Callable[[Evidence], Evidence]:
     return lambda evidence: msgspec.structs.replace(evidence, **changes)
 
 
+def _head(**changes: object) -> Callable[[Evidence], Evidence]:
+    def change(evidence: Evidence) -> Evidence:
+        assert evidence.head is not None
+        head = msgspec.structs.replace(evidence.head, **changes)
+        return msgspec.structs.replace(evidence, head=head)
+
+    return change
+
+
 def _late(evidence: Evidence) -> Evidence:
     at = msgspec.json.decode(evidence.rows[1].body)[4] / 1000
     return msgspec.structs.replace(evidence, kills=(Kill(1, at - 16.0),))
@@ -197,7 +208,11 @@ TAMPERINGS = [
     pytest.param("I4", _drop("run_started"), id="no-start"),
     pytest.param("I5", _gap, id="a-gap"),
     pytest.param("I5", _other_past, id="another-past"),
+    pytest.param("I5", _head(seq=7), id="a-head-of-another-entry"),
+    pytest.param("I5", _head(check=b"12345678"), id="a-head-of-another-past"),
+    pytest.param("I5", _head(summary=Summary("suspended")), id="a-head-that-says-otherwise"),
     pytest.param("I6", _epoch(5, 1), id="an-older-epoch"),
+    pytest.param("I6", _head(epoch=1), id="a-head-of-an-older-epoch"),
     pytest.param("I7", _dangling, id="a-request-with-an-open-call"),
     pytest.param("I7", _drop("tool_finished", -1), id="a-result-is-missing"),
     pytest.param("I8", _drop("tool_started"), id="no-intent"),
@@ -205,6 +220,7 @@ TAMPERINGS = [
     pytest.param("I8", _effects("effect", times=0), id="done-without-an-effect"),
     pytest.param("I9", _bought_twice, id="bought-twice"),
     pytest.param("I9", _drop("model_answered", -1), id="a-paid-answer-is-missing"),
+    pytest.param("I9", _head(summary=Summary("done")), id="a-head-that-cost-nothing"),
     pytest.param("I10", _repeat("step_completed", at_end=True), id="something-after-the-end"),
     pytest.param("I11", _drop("decided"), id="nobody-decided"),
     pytest.param("I11", _edit("decided", "digest", "0" * 32), id="decided-of-another-digest"),

@@ -8,7 +8,7 @@ from typing import get_args
 
 from agentkit.core.contracts.entries import Body
 from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.ports import Head, Row, Summary
 from agentkit.state.journal.codec import decode_rows
 from agentkit.testing._facts import Story, chain, tell
 
@@ -49,6 +49,24 @@ def untouched_if_newer(
         newer = first_newer(read)
         if newer is not None and len(rows) > len(read):
             yield "I12", f"entry {len(read) + 1} was written although {newer} is of a newer release"
+
+
+def headed(
+    head: Head | None, rows: Sequence[Row], story: Story, folded: Summary
+) -> Iterator[tuple[str, str]]:
+    """I5, I6, I9: the head, from which lists and probes are answered, is that of these rows."""
+    if head is None or not rows:
+        return
+    if (head.seq, head.check) != (rows[-1].seq, rows[-1].check):
+        yield "I5", f"the head is that of entry {head.seq}, the journal ends at {rows[-1].seq}"
+        return
+    if head.epoch < story.facts[-1].epoch:
+        yield "I6", f"the head has epoch {head.epoch}, the last entry {story.facts[-1].epoch}"
+    told = head.summary or Summary("running")
+    if told.usage != folded.usage:
+        yield "I9", f"the head says {told.usage}, the entries add up to {folded.usage}"
+    if (told.status, told.iteration) != (folded.status, folded.iteration):
+        yield "I5", f"the head says {told.status}, {told.iteration} steps, the entries: {folded}"
 
 
 def kept_apart(

@@ -11,11 +11,11 @@ code that shares nothing with them.
 | I2 | effects of one key: one, and one more for each human who said "run again" |
 | I3 | each event told stands in the journal with the same text; the result is the recorded one |
 | I4 | one start; turns and versions 1, 2, 3; note ids once; one open intent per call and epoch |
-| I5 | seq without a gap; every earlier read is a prefix of the journal |
-| I6 | epochs never decrease along seq |
+| I5 | seq without a gap; every earlier read is a prefix of the journal; the head fits its end |
+| I6 | epochs never decrease along seq, nor is the head's lower |
 | I7 | each request that left: every call one result, in order; all requests tell one past |
 | I8 | each effect has an intent of its key, digest, attempt and epoch; "ok" had an effect |
-| I9 | usage added up by other rules is what fold and result say; no answer lost silently |
+| I9 | usage added up by other rules is what fold, head and result say; no answer lost silently |
 | I10 | nothing follows the terminal entry |
 | I11 | no call moves, and no turn begins, before its question is decided; once, for its digest |
 | I12 | the product refuses an entry of a newer release, and appends nothing behind one |
@@ -37,7 +37,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError
-from agentkit.core.contracts.ports import JournalPort, Row
+from agentkit.core.contracts.ports import Head, JournalPort, Row
 from agentkit.core.contracts.types import JSON, JSONObject, Message, Scope, Usage
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.fold import RunState
@@ -89,6 +89,7 @@ class Evidence(msgspec.Struct, frozen=True):
     Args:
         run: the run.
         rows: its journal.
+        head: its head, as it was read with them.
         effects: what its tools did outside, in order.
         promises: what was told to the outside: objects with `event`, `id`, `text`, and for a
             result `stop_reason`, `output` and `usage`.
@@ -118,6 +119,7 @@ class Evidence(msgspec.Struct, frozen=True):
     strangers: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     stored: Mapping[str, bytes] = {}
+    head: Head | None = None
 
 
 async def read_rows(store: JournalPort, run: str) -> tuple[Row, ...]:
@@ -355,6 +357,7 @@ def _folded(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
     except AgentkitError as error:
         yield "I5", f"the journal cannot be folded: {error}"
         return
+    yield from outer_rules.headed(evidence.head, evidence.rows, story, state.summary())
     expected = _usage(story)
     if state.usage != expected:
         yield "I9", f"usage is folded as {state.usage}, the entries add up to {expected}"

@@ -263,6 +263,7 @@ class Ordeal:
         evidence = Evidence(
             run=_RUN,
             rows=rows,
+            head=self.head(),
             effects=tuple(folder.effects.read()),
             promises=tuple(folder.promises.read()),
             answers=tuple(folder.answers.read()),
