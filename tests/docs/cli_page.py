@@ -39,9 +39,18 @@ def page() -> str:
     for code in codes.split(" · "):
         number, _, meaning = code.partition(" ")
         parts.append(f"| {number} | {meaning} |\n")
-    for name, command in cli.commands.items():
+    for name, command in commands(cli):
         parts.append(f"\n## `agentkit {name}`\n\n{''.join(_command(command))}")
     return "".join(parts)
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """What can be called, by the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def _command(command: click.Command) -> Iterator[str]:

@@ -2,6 +2,15 @@
 
 from agentkit.agents.agent import Agent
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
+from agentkit.agents.settling import settle_call, unpark
 from agentkit.agents.stream import RunStream
 
-__all__ = ["Agent", "AgentEvent", "AgentResult", "RunStream", "Suspended"]
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "AgentResult",
+    "RunStream",
+    "Suspended",
+    "settle_call",
+    "unpark",
+]

@@ -10,7 +10,7 @@ from agentkit.core.contracts.types import Decision, Question
 from agentkit.core.contracts.values import encode_value, to_text
 from agentkit.state.journal.fold import RunState
 
-__all__ = ["NEED_VALUE", "check_decisions"]
+__all__ = ["NEED_VALUE", "check_decision_texts", "check_decisions"]
 
 NEED_VALUE = ("done", "failed")
 """Answers that carry what happened."""
@@ -38,7 +38,7 @@ def check_decisions(state: RunState, decisions: Mapping[str, Decision | str]) ->
             message = f"run {state.run_id!r} has no open question {question_id!r}; {_open(state)}"
             raise InvalidDecision(message)
         _check_allowed(state, question, decision)
-        _check_texts(state, question, decision)
+        check_decision_texts(state, question.id, decision)
         notes.append(
             e.Decided(
                 question=question.id,
@@ -81,10 +81,15 @@ def _check_allowed(state: RunState, question: Question, decision: Decision) -> N
         raise InvalidDecision(message)
 
 
-def _check_texts(state: RunState, question: Question, decision: Decision) -> None:
+def check_decision_texts(state: RunState, about: str, decision: Decision) -> None:
+    """Refuse an actor or a reason that no store could keep as a text.
+
+    Raises:
+        InvalidDecision: it holds lone surrogates.
+    """
     for what, text in (("actor", decision.actor), ("reason", decision.reason)):
         if text != to_text(text):
-            message = f"run {state.run_id!r}, question {question.id}: its {what} is no text"
+            message = f"run {state.run_id!r}, {about}: its {what} is no text"
             raise InvalidDecision(f"{message}: {text[:80]!r} holds lone surrogates")
 
 

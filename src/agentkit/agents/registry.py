@@ -52,6 +52,10 @@ class ToolRegistry:
         """Names of the tools that act on the world."""
         return [tool.name for tool in self._tools.values() if tool.side_effecting]
 
+    def transactional(self) -> list[str]:
+        """Names of the tools that need transactions of the store."""
+        return [tool.name for tool in self._tools.values() if tool.transactional]
+
     def check(self, record: CallRecord) -> Checked:
         """Find the tool and bind the arguments; nothing is guessed."""
         arguments = parse_arguments(record.arguments)
@@ -78,6 +82,7 @@ def _policy(tool: Tool, problem: str = "") -> CallPolicy:
         tool.idempotent,
         tool.max_attempts,
         reconciles=tool.reconcile is not None,
+        transactional=tool.transactional,
         on_in_doubt=tool.on_in_doubt or "",
         problem=problem,
     )

@@ -12,6 +12,7 @@ from agentkit.cli.statuses import STATUSES
 
 if TYPE_CHECKING:
     from agentkit.cli.crashtest import CrashOrder
+    from agentkit.cli.settling import SettleOrder
 
 __all__ = [
     "cli",
@@ -23,8 +24,11 @@ __all__ = [
     "resume",
     "run",
     "runs",
+    "settle",
     "show",
     "status",
+    "tool",
+    "unpark",
 ]
 
 _STORE = click.option(
@@ -229,6 +233,50 @@ def status(*, tenant: str, store: str | None, as_json: bool) -> None:
     from agentkit.cli.looking import count_runs
 
     count_runs(store, tenant=tenant, as_json=as_json)
+
+
+@cli.command(epilog=_example("agentkit unpark order-17 --why 'the quota was raised'"))
+@click.argument("run_id", metavar="RUN")
+@click.option("--by", default="", help="Who says so, for the record.")
+@click.option("--why", default="", help="What was mended, for the record.")
+@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@_STORE
+@_JSON
+def unpark(
+    *, run_id: str, by: str, why: str, tenant: str, store: str | None, as_json: bool
+) -> None:
+    """Let a parked run go on: what stopped it was mended. Nothing is run by this."""
+    from agentkit.cli.settling import unpark_run
+
+    unpark_run(store, run_id, by=by, why=why, tenant=tenant, as_json=as_json)
+
+
+@cli.group(epilog=_example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
+def tool() -> None:
+    """Say what became of a tool's call."""
+
+
+@tool.command(epilog=_example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
+@click.argument("run_id", metavar="RUN")
+@click.argument("call", metavar="CALL")
+@click.option("--done", metavar="VALUE", help="It took effect; what the tool returned.")
+@click.option("--failed", metavar="TEXT", help="It had no effect, or failed; why.")
+@click.option("--run-again", is_flag=True, help="Have it made again.")
+@click.option("--skip", is_flag=True, help="Do not make it again, and tell the model so.")
+@click.option("--by", default="", help="Who says so, for the record.")
+@click.option("--why", default="", help="Why, for the record; told to the model with --skip.")
+@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@_STORE
+@_JSON
+def settle(*, store: str | None, as_json: bool, **order: Unpack[SettleOrder]) -> None:
+    """Settle a call that may or may not have happened. Nothing is run by this.
+
+    CALL is TURN.INDEX as `agentkit show` prints it, the id of an open question, or the provider's
+    label of the call.
+    """
+    from agentkit.cli import settling
+
+    settling.settle(order, store_url=store, as_json=as_json)
 
 
 @cli.command(epilog=_example("agentkit doctor --store sqlite:///runs.db"))

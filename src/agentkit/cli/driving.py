@@ -27,7 +27,7 @@ from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.journal.journal import load_known
 
-__all__ = ["Order", "drive", "parse_answers"]
+__all__ = ["Order", "drive", "parse_answers", "read_value"]
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,13 @@ def parse_answers(answers: Sequence[str]) -> dict[str, Decision]:
             what = "what the tool returned" if word == "done" else "why"
             raise InvalidDecision(f"--answer {text!r} must say {what}: {question}={word}:…")
         decisions[question] = Decision(
-            word, value=_value(value) if colon else None, actor="command line"
+            word, value=read_value(value) if colon else None, actor="command line"
         )
     return decisions
 
 
-def _value(text: str) -> JSON:
+def read_value(text: str) -> JSON:
+    """JSON where it parses as JSON, else the text itself."""
     try:
         value: JSON = json.loads(text)
     except (ValueError, RecursionError):

@@ -112,7 +112,8 @@ def _run_text(body: e.Body) -> str:
         case e.Parked():
             return f"parked  {body.reason}: {shorten(body.message, 160)}"
         case e.Unparked():
-            return "unparked"
+            by = f" by {shorten(body.actor, 40)}" if body.actor else ""
+            return f"unparked{by} {shorten(body.reason, 60)}".rstrip()
         case e.Finished():
             return f"end     {body.stop_reason}: {shorten(body.output, 160)}"
         case e.Failed():

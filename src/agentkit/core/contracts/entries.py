@@ -115,6 +115,7 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_sta
 
     `by`: who had a call in doubt made again: a person, or `reconcile` where its tool found that the
     earlier attempt cannot have happened. Empty for what the runtime decides by itself.
+    `transactional`: the effect is committed with the outcome; without outcome there is none.
     """
 
     turn: int
@@ -124,6 +125,7 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_sta
     key: str = ""
     attempt: int = 1
     by: str = ""
+    transactional: bool = False
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="question_asked"):
@@ -254,6 +256,7 @@ class Unparked(msgspec.Struct, frozen=True, omit_defaults=True, tag="unparked"):
     """Somebody asked a parked run to go on."""
 
     actor: str = ""
+    reason: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True, tag="finished"):

@@ -1,0 +1,179 @@
+"""What an operator says of a run without driving it: how a call ended, and that it may go on."""
+
+from __future__ import annotations
+
+from agentkit.agents.decisions import check_decision_texts, check_decisions
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import InvalidDecision, RunInUse
+from agentkit.core.contracts.ports import ClockPort, Head, JournalPort
+from agentkit.core.contracts.slots import agent_lane
+from agentkit.core.contracts.types import IN_DOUBT_ANSWERS, Decision
+from agentkit.core.contracts.values import to_text
+from agentkit.core.runtime import SystemChance, SystemClock
+from agentkit.state.journal.drives import known
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.journal import append_note, load_known
+from agentkit.state.journal.lanes import CallState, LaneState
+from agentkit.state.journal.owner import is_dead
+from agentkit.state.journal.recovery import SKIPPED
+
+__all__ = ["settle_call", "unpark"]
+
+_OUTCOMES: dict[str, e.Outcome] = {
+    "done": "ok",
+    "failed": "error",
+    "run_again": "retrying",
+    "skip": "skipped",
+}
+
+
+async def settle_call(
+    port: JournalPort,
+    run_id: str,
+    call: str,
+    decision: Decision,
+    *,
+    clock: ClockPort | None = None,
+) -> RunState:
+    """Say how a call in doubt ended, or what is to be done about it. Nothing is run by this.
+
+    Where a question is open about the call, the decision answers it. A call whose worker is gone
+    and that nobody has asked about yet is settled by a note of what happened.
+
+    Args:
+        port: the store, looking at the run's scope.
+        run_id: the run.
+        call: `turn.index` (as the timeline shows it), the id of its question, or the provider's
+            label where exactly one open call carries it.
+        decision: `done` with what the tool returned, `failed` with why, `run_again` or `skip`.
+        clock: for the time shown beside the note.
+
+    Returns:
+        The run with the note.
+
+    Raises:
+        RunNotFound: there is no such run.
+        InvalidDecision: there is no such open call, or this is no answer for it.
+        RunInUse: a worker is at the call just now; its outcome comes by itself.
+        NoteRefused: the run has ended.
+    """
+    if decision.answer not in IN_DOUBT_ANSWERS:
+        allowed = ", ".join(IN_DOUBT_ANSWERS)
+        raise InvalidDecision(f"run {run_id!r}, call {call}: {decision.answer!r} is not {allowed}")
+    state = await load_known(port, run_id)
+    lane, found = _find(state, call)
+    check_decision_texts(state, call, decision)
+    head = await port.head(run_id)
+    if head is not None and not found.waiting and _is_at_work(head):
+        message = (
+            f"run {run_id!r}: a worker ({head.owner}) holds the run and may be at call {call} just "
+            "now; its outcome comes by itself. Stop that worker first, or wait."
+        )
+        raise RunInUse(
+            message,
+            run_id=run_id,
+            owner=head.owner,
+            expires_in_seconds=head.expires_in_seconds,
+        )
+
+    def notes(now: RunState) -> list[e.Body]:
+        _, newest = _find(now, call)
+        if newest.waiting and newest.question is not None:
+            return [*check_decisions(now, {newest.question.id: decision})]
+        return [_reported(lane, newest, decision)]
+
+    return await append_note(
+        port,
+        run_id,
+        notes,
+        note_id=f"settled-{SystemChance().token()}",
+        lane=lane.lane,
+        clock=clock or SystemClock(),
+    )
+
+
+async def unpark(
+    port: JournalPort,
+    run_id: str,
+    *,
+    actor: str = "",
+    reason: str = "",
+    clock: ClockPort | None = None,
+) -> RunState:
+    """Let a parked run go on: what stopped it was mended. Its next worker drives it.
+
+    Args:
+        port: the store, looking at the run's scope.
+        run_id: the run.
+        actor: who says so, for the record.
+        reason: why, for the record.
+        clock: for the time shown beside the note.
+
+    Raises:
+        RunNotFound: there is no such run.
+        InvalidDecision: it is not parked.
+        NoteRefused: it has ended.
+    """
+
+    def note(state: RunState) -> list[e.Body]:
+        if state.parked is None:
+            raise InvalidDecision(f"run {run_id!r} is not parked: it is {state.status}")
+        check_decision_texts(state, "unpark", Decision("unpark", actor=actor, reason=reason))
+        return [e.Unparked(actor, reason)]
+
+    state = await load_known(port, run_id)
+    lane = "" if state.started is None else agent_lane(state.started.agent)
+    return await append_note(
+        port,
+        run_id,
+        note,
+        note_id=f"unparked-{SystemChance().token()}",
+        lane=lane,
+        clock=clock or SystemClock(),
+    )
+
+
+def _find(state: RunState, name: str) -> tuple[LaneState, CallState]:
+    """The open call of that name.
+
+    Raises:
+        InvalidDecision: there is none, or more than one.
+    """
+    calls = [
+        (lane, call)
+        for lane in state.lanes.values()
+        if lane.turn is not None and not lane.turn.closed
+        for call in lane.turn.calls
+        if call.waiting or (not call.settled and call.doubtful(call.attempt))
+    ]
+    found = [(lane, call) for lane, call in calls if name in _names(lane, call)]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(f"{lane.turns}.{call.index} ({call.record.name})" for lane, call in calls)
+    problem = "more than one open call is" if found else "no open call is"
+    open_ones = f"open calls: {shown}" if shown else "it has no call in doubt"
+    raise InvalidDecision(f"run {state.run_id!r}: {problem} named {name!r}; {open_ones}")
+
+
+def _names(lane: LaneState, call: CallState) -> set[str]:
+    names = {f"{lane.turns}.{call.index}", call.record.id}
+    return names if call.question is None else {*names, call.question.id}
+
+
+def _is_at_work(head: Head) -> bool:
+    return head.held and not is_dead(head.owner, known_drives=known)
+
+
+def _reported(lane: LaneState, call: CallState, decision: Decision) -> e.OutcomeReported:
+    content = "" if decision.answer == "run_again" else to_text(decision.value)
+    if decision.answer == "skip":
+        content = f"{SKIPPED} {decision.reason}".strip()
+    return e.OutcomeReported(
+        turn=lane.turns,
+        index=call.index,
+        attempt=call.attempt,
+        outcome=_OUTCOMES[decision.answer],
+        content=content,
+        by=decision.actor or "human",
+        reason=decision.reason,
+    )
