@@ -5,16 +5,26 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from agentkit.core.runtime import SystemClock
+from agentkit.testing.disk.flips import (
+    Flips,
+    bit_flips,
+    database,
+    one_bit_of_each_byte,
+    random_bits,
+)
 from agentkit.testing.disk.power import CASES_PER_RECORDING, Tally, power_loss
 
 __all__ = ["main"]
 
+_P = TypeVar("_P")
+_R = TypeVar("_R")
 _SHOWN = 20
 
 
@@ -29,8 +39,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     power.add_argument("--jobs", type=int, default=1, help="how many processes share the work")
     power.add_argument("--synchronous", choices=("FULL", "NORMAL", "OFF"), default="FULL")
     power.add_argument("--keep", type=Path, help="a folder for the files of cases that fail")
+    flips = modes.add_parser("bit-flips", help="flip a bit of a database file, read everything")
+    flips.add_argument("--cases", type=int, default=1000, help="how many bits")
+    flips.add_argument("--every-byte", action="store_true", help="instead: one bit of each byte")
+    flips.add_argument("--bit", type=int, help="this one alone")
+    flips.add_argument("--seed", type=int, default=1)
+    flips.add_argument("--jobs", type=int, default=1, help="how many processes share the work")
     given = parser.parse_args(arguments)
-    return _power_loss(given)
+    return _power_loss(given) if given.mode == "power-loss" else _bit_flips(given)
+
+
+def _shared(work: Callable[[_P], _R], parts: Sequence[_P], jobs: int) -> Iterable[_R]:
+    """Do the parts, in several processes if asked."""
+    if jobs == 1 or len(parts) == 1:
+        yield from map(work, parts)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(work, parts)
+
+
+def _bit_flips(given: argparse.Namespace) -> int:
+    clock = SystemClock()
+    begun = clock.elapsed()
+    made = database(given.seed)
+    bits = random_bits(made, range(given.cases), seed=given.seed)
+    if given.every_byte:
+        bits = one_bit_of_each_byte(made, seed=given.seed)
+    if given.bit is not None:
+        bits = [given.bit]
+    parts = [bits[at :: given.jobs] for at in range(given.jobs)]
+    shared = _shared(partial(bit_flips, made), parts, given.jobs)
+    flips = Flips(tuple(flip for part in shared for flip in part.flips))
+    seconds = clock.elapsed() - begun
+    counts = ", ".join(f"{verdict} {number}" for verdict, number in flips.counts().most_common())
+    what = f"bit flips, seed {given.seed}: {len(bits)} of {len(made.content) * 8} bits"
+    lines = [f"{what} in {seconds:.1f} s: {counts}"]
+    lines += [
+        f"silent, where nothing is promised: {what}: {number}"
+        for what, number in flips.unprotected().most_common()
+    ]
+    broken = flips.broken()
+    lines += [
+        f"bit {flip.bit} ({flip.place}): {flip.verdict}: {flip.what}" for flip in broken[:_SHOWN]
+    ]
+    if broken:
+        lines.append(
+            f"again: python -m agentkit.testing.disk bit-flips --seed {given.seed} "
+            f"--bit {broken[0].bit}"
+        )
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if broken else 0
 
 
 def _power_loss(given: argparse.Namespace) -> int:
@@ -42,14 +100,8 @@ def _power_loss(given: argparse.Namespace) -> int:
     ]
     work = partial(power_loss, seed=given.seed, synchronous=given.synchronous, keep=given.keep)
     tally = Tally()
-    if given.jobs == 1 or len(blocks) == 1:
-        for block in blocks:
-            tally = tally.plus(work(block))
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(given.jobs, mp_context=context) as pool:
-            for part in pool.map(work, blocks):
-                tally = tally.plus(part)
+    for part in _shared(work, blocks, given.jobs):
+        tally = tally.plus(part)
     seconds = clock.elapsed() - begun
     _print(tally, seconds=seconds, synchronous=given.synchronous, seed=given.seed)
     return 1 if tally.findings else 0

@@ -7,8 +7,8 @@ its harsher end:
 - What a file got since its last sync may reach the disk or not, piece by piece, in any order: a
   write is split at sectors of 512 bytes, and each of its pieces is there whole or not at all. A
   write does not touch bytes beside it ("powersafe overwrite", which SQLite assumes on Unix).
-- A file may have grown without its bytes: then the gap holds zeros, noise, or what a deleted file
-  left there.
+- A file may have grown without its bytes: a sector of which nothing was written then holds zeros,
+  noise, or what a deleted file left there. The rest of a sector that was written holds zeros.
 - Names are durable once the folder is synced, which happens with the first sync of a journal or
   log that SQLite itself created, and with a deletion that asks for it. Until then each name stands
   at any of its stages since, independent of other names.
@@ -240,7 +240,14 @@ class _Fill:
         self._left = left
         self.grows = chance.random() < 0.5  # noqa: PLR2004 - as often as not
 
-    def bytes(self, offset: int, size: int) -> bytes:
+    def extend(self, content: bytearray, end: int, written: set[int]) -> None:
+        """Have `content` end at `end`; `written` are numbers of sectors that are no mere gap."""
+        while (at := len(content)) < end:
+            size = min(end - at, SECTOR_BYTES - at % SECTOR_BYTES)
+            written_to = at % SECTOR_BYTES or at // SECTOR_BYTES in written
+            content += bytes(size) if written_to else self._sector(at, size)
+
+    def _sector(self, offset: int, size: int) -> bytes:
         if self._kind == "noise":
             return self._chance.randbytes(size)
         left = self._left[offset : offset + size] if self._kind == "left" else b""
@@ -262,10 +269,12 @@ def _pieces(changes: list[_Change]) -> Iterator[_Change]:
 
 def _rebuilt(durable: bytes, pieces: list[tuple[_Change, bool]], fill: _Fill) -> bytes:
     content = bytearray(durable)
+    written = {
+        piece.offset // SECTOR_BYTES for piece, kept in pieces if kept and isinstance(piece, Wrote)
+    }
     for piece, kept in pieces:
-        end = piece.size if isinstance(piece, Truncated) else piece.offset + len(piece.data)
-        if end > len(content) and (kept or fill.grows) and isinstance(piece, Wrote):
-            content += fill.bytes(len(content), end - len(content))
+        if isinstance(piece, Wrote) and (kept or fill.grows):
+            fill.extend(content, piece.offset + len(piece.data), written)
         if kept:
             _change(content, piece)
     return bytes(content)

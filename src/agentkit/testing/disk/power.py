@@ -24,7 +24,16 @@ from agentkit.testing.disk.recorder import Recorder
 from agentkit.testing.disk.tape import State, Tape, digest_of, read_all
 from agentkit.testing.disk.traffic import RUNS, Traffic, agents_at_work, scope_of
 
-__all__ = ["CASES_PER_RECORDING", "Case", "Finding", "Recording", "Tally", "power_loss", "record"]
+__all__ = [
+    "CASES_PER_RECORDING",
+    "Case",
+    "Finding",
+    "Recording",
+    "Tally",
+    "memory",
+    "power_loss",
+    "record",
+]
 
 CASES_PER_RECORDING = 250
 """How many moments and states of a disk are tried of one recording."""
@@ -117,7 +126,7 @@ def power_loss(
     for number in numbers:
         blocks.setdefault(number // CASES_PER_RECORDING, []).append(number)
     with (
-        tempfile.TemporaryDirectory(dir=_memory()) as name,
+        tempfile.TemporaryDirectory(dir=memory()) as name,
         asyncio.Runner() as runner,
         _remembered_checksums(),
     ):
@@ -146,7 +155,7 @@ def record(
     with _fresh(folder / "first") as first, Recorder(first, seed=seed) as recorder:
         tape = Tape(recorder, synchronous=synchronous)
         if seed % 5 == 0:
-            asyncio.run(_soon(agents_at_work(tape, chance)))
+            asyncio.run(_soon(agents_at_work(tape.store(), chance)))
             return Recording(recorder.events, tape.states, synchronous)
         traffic = Traffic(tape, chance)
         asyncio.run(_soon(traffic.go(_ROUNDS)))
@@ -279,7 +288,7 @@ def _write(files: dict[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-def _memory() -> str | None:
+def memory() -> str | None:
     """A folder in memory, where there is one: what is rebuilt need not reach a disk."""
     shared = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
     return str(shared) if shared.is_dir() else None

@@ -214,9 +214,10 @@ async def _get(item: str) -> str:
     return f"got {item}"
 
 
-async def agents_at_work(tape: Tape, chance: random.Random) -> None:
+async def agents_at_work(
+    store: JournalPort, chance: random.Random, *, runs: Sequence[str] = RUNS
+) -> None:
     """All runs of a recording as real ones: an agent with two tools and three turns each."""
-    store = tape.store()
     clock = FakeClock()
     services = Services(
         invoker=Invoker(FakeLLM(_answer)),
@@ -227,7 +228,7 @@ async def agents_at_work(tape: Tape, chance: random.Random) -> None:
     )
     agent = Agent("worker", prompt="Work.", cognition=ReActCognition([_put, _get]))
     contexts = [
-        RunContext(correlation_id=run, scope=scope_of(run), services=services) for run in RUNS
+        RunContext(correlation_id=run, scope=scope_of(run), services=services) for run in runs
     ]
     await asyncio.gather(*(agent.run("Do it.", context) for context in contexts))
     await store.aclose()
