@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agentkit.core.contracts.transactions import Transaction
     from agentkit.tools.context import ToolContext
     from agentkit.tools.decorator import FunctionTool, Tool, tool
     from agentkit.tools.reconcile import CannotHappen, Done, Reconciled, Unknown
@@ -21,6 +22,7 @@ __all__ = [
     "Reconciled",
     "Tool",
     "ToolContext",
+    "Transaction",
     "Unknown",
     "tool",
 ]
@@ -33,6 +35,7 @@ _HOMES = {
     "Reconciled": "agentkit.tools.reconcile",
     "Tool": "agentkit.tools.decorator",
     "ToolContext": "agentkit.tools.context",
+    "Transaction": "agentkit.core.contracts.transactions",
     "Unknown": "agentkit.tools.reconcile",
     "tool": "agentkit.tools.decorator",
 }

@@ -40,7 +40,7 @@ class Tool:
         side_effecting: whether a call changes anything outside the process.
         idempotent: whether calls with the same `ToolContext.idempotency_key` have one effect.
         timeout: longest time of one attempt, in seconds.
-        max_attempts, on_in_doubt, in_doubt_on: see `tool`.
+        transactional, max_attempts, on_in_doubt, in_doubt_on: see `tool`.
         reconcile: finds out what became of an earlier attempt; itself a tool without effects, that
             is never shown to a model.
         signature: of the function.
@@ -50,6 +50,7 @@ class Tool:
     name: str
     side_effecting: bool
     idempotent: bool = False
+    transactional: bool = False
     timeout: float = DEFAULT_TIMEOUT_SECONDS
     max_attempts: int | None = None
     reconcile: Tool | None = None
@@ -70,8 +71,10 @@ class Tool:
 
     @property
     def repeatable(self) -> bool:
-        """Whether running a call again can do no harm (idempotent: with the same key)."""
-        return self.idempotent or not self.side_effecting
+        """Whether running a call again can do no harm (idempotent: with the same key;
+        transactional: where the attempt before it was rolled back).
+        """
+        return self.idempotent or self.transactional or not self.side_effecting
 
     @property
     def definition(self) -> ToolDefinition:
@@ -113,6 +116,7 @@ def tool(
     *,
     side_effecting: bool | None = None,
     idempotent: bool = False,
+    transactional: bool = False,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     max_attempts: int | None = None,
     reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
@@ -129,6 +133,10 @@ def tool(
             again whenever its outcome is not known.
         idempotent: the effect happens once per `ToolContext.idempotency_key`, so the call may be
             run again with the same key. Needs `side_effecting=True`.
+        transactional: the effect is what the tool writes to the store's own database, through the
+            `Transaction` that it takes; it is committed with the outcome of the call, so that both
+            are there or neither. The tool is a sync function and has 2 seconds. Needs
+            `side_effecting=True` and a store with transactions (SQLite).
         timeout: longest time of one attempt, in seconds. A side-effecting call that takes longer
             has an unknown outcome.
         max_attempts: `None`: an exception is the outcome at once, and an interrupted attempt of a
@@ -162,6 +170,7 @@ def tool(
     options = _Options(
         side_effecting,
         idempotent=idempotent,
+        transactional=transactional,
         timeout=timeout,
         max_attempts=max_attempts,
         reconcile=reconcile,
@@ -182,6 +191,7 @@ class _Options(NamedTuple):
 
     side_effecting: bool
     idempotent: bool
+    transactional: bool
     timeout: float
     max_attempts: int | None
     reconcile: Callable[..., object] | None
@@ -199,6 +209,7 @@ def _made(
         _check_options(options)
         _check_function(function, label)
         signature = read_signature(function, namespace)
+        _check_transaction(options, signature)
         reconcile = _reconciler(options, label, signature, namespace)
     except InvalidSpec as exc:
         raise InvalidSpec(f"tool {label!r}: {exc}") from None
@@ -206,6 +217,7 @@ def _made(
         name=label,
         side_effecting=options.side_effecting,
         idempotent=options.idempotent,
+        transactional=options.transactional,
         timeout=options.timeout,
         max_attempts=options.max_attempts,
         reconcile=reconcile,
@@ -232,6 +244,8 @@ def _reconciler(
         found = read_signature(function, namespace)
     except InvalidSpec as exc:
         raise InvalidSpec(f"its reconcile function: {exc}") from None
+    if found.transaction:
+        raise InvalidSpec("its reconcile function changes nothing, so it gets no Transaction")
     known = {parameter.name: parameter for parameter in signature.parameters}
     for parameter in found.parameters:
         mine = known.get(parameter.name)
@@ -258,13 +272,14 @@ def _check_function(function: object, label: object) -> None:
 
 
 def _check_options(options: _Options) -> None:
-    side_effecting, idempotent, timeout, max_attempts = options[:4]
+    side_effecting, idempotent, transactional, timeout, max_attempts = options[:5]
     description = options.description
-    flags: tuple[object, object] = (side_effecting, idempotent)
+    flags: tuple[object, ...] = (side_effecting, idempotent, transactional)
     if not all(isinstance(flag, bool) for flag in flags):
-        raise InvalidSpec("side_effecting and idempotent are True or False")
-    if idempotent and not side_effecting:
-        raise InvalidSpec("idempotent=True is about effects: it needs side_effecting=True")
+        raise InvalidSpec("side_effecting, idempotent and transactional are True or False")
+    if (idempotent or transactional) and not side_effecting:
+        word = "idempotent" if idempotent else "transactional"
+        raise InvalidSpec(f"{word}=True is about effects: it needs side_effecting=True")
     if not _is_number(timeout) or not 0 < timeout < math.inf:
         raise InvalidSpec(f"timeout must be a positive number of seconds, not {timeout!r}")
     _check_doubt(options)
@@ -274,15 +289,36 @@ def _check_options(options: _Options) -> None:
         return
     if type(max_attempts) is not int or max_attempts < 1:
         raise InvalidSpec(f"max_attempts must be a whole number from 1, not {max_attempts!r}")
-    if max_attempts > 1 and side_effecting and not idempotent:
+    if max_attempts > 1 and side_effecting and not (idempotent or transactional):
         raise InvalidSpec(
             "a side-effecting tool is never attempted twice: drop max_attempts, or make it "
             "idempotent (honour ToolContext.idempotency_key) and say idempotent=True"
         )
 
 
+def _check_transaction(options: _Options, signature: Signature) -> None:
+    if not options.transactional:
+        if signature.transaction:
+            name = signature.transaction
+            raise InvalidSpec(f"{name!r} asks for a Transaction: say transactional=True")
+        return
+    if not signature.transaction:
+        raise InvalidSpec(
+            "transactional=True needs a parameter annotated with agentkit.tools.Transaction, "
+            "through which it writes"
+        )
+    if signature.is_async:
+        raise InvalidSpec("a transactional tool is a plain function: write def, not async def")
+
+
 def _check_doubt(options: _Options) -> None:
     choice, raised = options.on_in_doubt, options.in_doubt_on
+    doubts = options.idempotent or options.reconcile or choice or raised
+    if options.transactional and doubts:
+        raise InvalidSpec(
+            "a transactional call is never in doubt: drop idempotent, reconcile, on_in_doubt and "
+            "in_doubt_on"
+        )
     if choice not in {None, "ask", "run_again", "tell_model"}:
         raise InvalidSpec(f"on_in_doubt is 'ask', 'run_again' or 'tell_model', not {choice!r}")
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in raised):

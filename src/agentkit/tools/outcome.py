@@ -77,7 +77,8 @@ def judge(tool: Tool, ended: Ended, attempt: int) -> CallResult:
         and attempt < tool.max_attempts
         and not ended.running
     )
-    maybe: Outcome = "unknown" if tool.side_effecting else "error"
+    doubtful = tool.side_effecting and not tool.transactional  # what failed was rolled back
+    maybe: Outcome = "unknown" if doubtful else "error"
     if not ended.started:
         content = f"Tool {tool.name!r} was not run: no thread was free for it"
         return CallResult("error", content, retry=again)
@@ -86,12 +87,12 @@ def judge(tool: Tool, ended: Ended, attempt: int) -> CallResult:
     if ended.error is None:
         return result_of(tool, ended.value)
     leaves = list(_leaves(ended.error))
-    doubtful: tuple[type[BaseException], ...] = (
+    unclear: tuple[type[BaseException], ...] = (
         OutcomeUnknown,
         asyncio.CancelledError,
         *tool.in_doubt_on,
     )
-    unsure = any(isinstance(leaf, doubtful) for leaf in leaves)
+    unsure = any(isinstance(leaf, unclear) for leaf in leaves)
     content = _error_text(leaves)
     return CallResult(maybe if unsure else "error", content, retry=again)
 

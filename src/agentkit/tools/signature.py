@@ -8,17 +8,21 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Union
 
 from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.transactions import Transaction
 from agentkit.tools.context import ToolContext
 
 __all__ = ["Parameter", "Signature", "read_signature"]
 
-_CONTEXT_TEXT = re.compile(
-    r"(?:[\w.]*\.)?(?:Optional\[)?(?:[\w.]*\.)?ToolContext\]?(?:\s*\|\s*None)?\Z"
+_GIVEN = {"context": ToolContext, "transaction": Transaction}
+"""What the runtime gives, by the field of `Signature` that names the parameter."""
+
+_GIVEN_TEXT = re.compile(
+    r"(?:[\w.]*\.)?(?:Optional\[)?(?:[\w.]*\.)?(ToolContext|Transaction)\]?(?:\s*\|\s*None)?\Z"
 )
 _KIND = {
     inspect.Parameter.VAR_POSITIONAL: "takes any number of positional arguments",
@@ -55,12 +59,14 @@ class Signature:
         function: the callable itself.
         parameters: what the model gives, in order.
         context: name of the parameter that gets the `ToolContext`; empty for none.
+        transaction: name of the parameter that gets the `Transaction`; empty for none.
         is_async: whether calling it gives a coroutine.
     """
 
     function: Callable[..., object]
     parameters: tuple[Parameter, ...]
     context: str
+    transaction: str
     is_async: bool
 
     def resolved(self) -> tuple[Parameter, ...]:
@@ -99,7 +105,7 @@ def read_signature(function: Callable[..., object], namespace: Mapping[str, obje
         raise InvalidSpec("a tool returns its result at once: return a list instead of yielding")
     bound = function.keywords if isinstance(function, functools.partial) else {}
     parameters: list[Parameter] = []
-    context = ""
+    given = dict.fromkeys(_GIVEN, "")
     for parameter in _parameters(function):
         if parameter.name in bound:
             continue
@@ -108,13 +114,16 @@ def read_signature(function: Callable[..., object], namespace: Mapping[str, obje
         # A name that is defined further down in the module is looked up again at first use.
         with contextlib.suppress(NameError):
             annotation = _resolve(annotation, _globals(function), namespace)
-        if _is_context(annotation, parameter.name):
-            if context:
-                raise InvalidSpec(f"both {context!r} and {parameter.name!r} ask for a ToolContext")
-            context = parameter.name
-        else:
+        kind = _given(annotation, parameter.name)
+        if kind is None:
             parameters.append(Parameter(parameter.name, annotation, parameter.default))
-    return Signature(function, tuple(parameters), context, inspect.iscoroutinefunction(code))
+        elif given[kind]:
+            name = _GIVEN[kind].__name__
+            raise InvalidSpec(f"both {given[kind]!r} and {parameter.name!r} ask for a {name}")
+        else:
+            given[kind] = parameter.name
+    is_async = inspect.iscoroutinefunction(code)
+    return Signature(function, tuple(parameters), given["context"], given["transaction"], is_async)
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
@@ -150,19 +159,24 @@ def _check(parameter: inspect.Parameter) -> None:
         )
 
 
-def _is_context(annotation: object, name: str) -> bool:
+def _given(annotation: object, name: str) -> str | None:
+    """Which of `_GIVEN` the parameter asks for, if it is not for the model to give."""
+    by_name = {asked.__name__: kind for kind, asked in _GIVEN.items()}
     if isinstance(annotation, str):
-        return bool(_CONTEXT_TEXT.match(annotation.strip()))
+        found = _GIVEN_TEXT.match(annotation.strip())
+        return by_name[found[1]] if found else None
     if typing.get_origin(annotation) is Annotated:
         annotation = typing.get_args(annotation)[0]
+    members: Sequence[object] = [annotation]
     if typing.get_origin(annotation) in {Union, types.UnionType}:
         members = typing.get_args(annotation)
-        if ToolContext not in members:
-            return False
-        if set(members) != {ToolContext, type(None)}:
-            raise InvalidSpec(f"parameter {name!r} mixes ToolContext with types of the model's")
-        return True
-    return annotation is ToolContext
+    for kind, asked in _GIVEN.items():
+        if asked in members:
+            if any(member not in {asked, type(None)} for member in members):
+                text = f"parameter {name!r} mixes {asked.__name__} with types of the model's"
+                raise InvalidSpec(text)
+            return kind
+    return None
 
 
 def _resolve(
@@ -177,8 +191,9 @@ def _resolve(
     def holder() -> None: ...
 
     holder.__annotations__ = {"it": annotation}
-    # ToolContext is known even where it is imported for type checkers alone.
-    known = {"ToolContext": names.get("ToolContext", ToolContext), **local}
+    # What the runtime gives is known even where it is imported for type checkers alone.
+    ours = {asked.__name__: asked for asked in _GIVEN.values()}
+    known = {**{name: names.get(name, asked) for name, asked in ours.items()}, **local}
     try:
         return typing.get_type_hints(holder, dict(names), known, include_extras=True)["it"]
     except (TypeError, SyntaxError) as exc:

@@ -207,6 +207,16 @@ class Journal:
         """The fold takes the entries in first, because the head's summary is made from it. Until
         the store has confirmed them they are `_unsettled` and the next commit sends them first.
         """
+        after = self.state.seq
+        entries, rows = self._entries(bodies, lane, note_id)
+        self._unsettled = _Unsettled(rows, after, build, lane, note_id)
+        await self._send(rows, after, release=release)
+        return entries
+
+    def _entries(
+        self, bodies: Sequence[Body], lane: str, note_id: str
+    ) -> tuple[list[Entry], list[Row]]:
+        """The next entries, taken into the state."""
         state = self.state
         after = state.seq
         epoch = self._lease.epoch if self._lease is not None else state.epoch
@@ -223,9 +233,7 @@ class Journal:
             rows.append(row)
         for entry, row in zip(entries, rows, strict=True):
             state.apply(entry, row.check)
-        self._unsettled = _Unsettled(rows, after, build, lane, note_id)
-        await self._send(rows, after, release=release)
-        return entries
+        return entries, rows
 
     async def _settle(self) -> None:
         """Make sure of rows whose append was cut off between two attempts. Where a note has taken

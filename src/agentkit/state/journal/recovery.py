@@ -75,15 +75,17 @@ SKIPPED = "A person decided not to run this call again. Whether it took effect i
 class CallPolicy(NamedTuple):
     """What the runtime knows about the tool of one call.
 
-    `reconciles`: the tool can be asked what became of an earlier attempt. `on_in_doubt`: what was
-    chosen for the case that nobody knows, or empty. `problem`: why the call cannot be run at all
-    (unknown tool, wrong arguments), told to the model.
+    `reconciles`: the tool can be asked what became of an earlier attempt. `transactional`: its
+    effect is committed with its outcome. `on_in_doubt`: what was chosen for the case that nobody
+    knows, or empty. `problem`: why the call cannot be run at all (unknown tool, wrong arguments),
+    told to the model.
     """
 
     side_effecting: bool = True
     idempotent: bool = False
     max_attempts: int | None = None
     reconciles: bool = False
+    transactional: bool = False
     on_in_doubt: InDoubtChoice = ""
     problem: str = ""
 
@@ -235,6 +237,8 @@ class _Planner(NamedTuple):
     def _recover(self, call: CallState, policy: CallPolicy) -> _Move:
         """The in-doubt table."""
         spent = call.attempt >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
+        if call.started is not None and call.started.transactional:
+            return self._rolled_back(call, policy, spent=spent)
         verdict = Verdict("unknown")
         if policy.reconciles and not policy.problem:
             if call.index not in self.verdicts:
@@ -253,6 +257,13 @@ class _Planner(NamedTuple):
         if policy.on_in_doubt == "tell_model":
             return self._finish(call, "in_doubt", TOLD_IN_DOUBT.format(tool=call.record.name))
         return self._question(call, policy, looked=verdict.content)
+
+    def _rolled_back(self, call: CallState, policy: CallPolicy, *, spent: bool) -> _Move:
+        """A transaction without outcome was never committed: the call has had no effect."""
+        if spent or policy.problem:
+            text = policy.problem or ATTEMPTS_SPENT.format(attempts=call.attempt)
+            return self._finish(call, "error", text)
+        return self._start(call, policy, attempt=call.attempt + 1)
 
     def _question(
         self, call: CallState, policy: CallPolicy, *, looked: str = ""
@@ -279,7 +290,8 @@ class _Planner(NamedTuple):
         if decision.answer == "run_again" and policy.problem:
             return self._question(call, policy)
         if decision.answer == "run_again":
-            return self._start(call, CallPolicy(), attempt=call.attempt + 1, by=by)
+            again = CallPolicy(transactional=policy.transactional)
+            return self._start(call, again, attempt=call.attempt + 1, by=by)
         if decision.answer == "skip":
             return self._finish(call, "skipped", f"{SKIPPED} {decision.reason}".strip(), by=by)
         value = to_text(decode_value(decision.value))
@@ -300,6 +312,7 @@ class _Planner(NamedTuple):
             key=key,
             attempt=attempt,
             by=by,
+            transactional=policy.transactional,
         )
 
     def _finish(
