@@ -37,6 +37,15 @@ def test_every_bit_of_an_entry_is_covered(made: Database) -> None:
     assert all("entry 1 of its journal is damaged" in flip.what for flip in flips.flips)
 
 
+def test_a_head_that_is_no_text_is_an_error_that_names_the_run(made: Database) -> None:
+    """The name of a run's agent, made invalid UTF-8, does not come out as an error of Python's."""
+    owner = made.content.rindex(b"doneworker") * 8
+    flips = bit_flips(made, [owner + 4 * 8 + 7])
+
+    assert ["told"] == [flip.verdict for flip in flips.flips]
+    assert "the head of run 'run-0' is damaged" in flips.flips[0].what
+
+
 def test_a_reader_that_trusts_the_bytes_is_seen(
     made: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

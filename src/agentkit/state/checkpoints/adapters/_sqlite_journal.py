@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -185,7 +186,8 @@ class SqliteJournal:
             "behind_at": behind_at,
             "behind_run": behind_run,
         }
-        heads = [self._to_head(found) for found in db.execute(self._sql["page"], values)]
+        with _readable("a run in the list"):
+            heads = [self._to_head(found) for found in db.execute(self._sql["page"], values)]
         page = [
             RunSummary(head.run, head.summary, head.seq, head.epoch, head.owner, head.held)
             for head in heads[:size]
@@ -231,8 +233,9 @@ class SqliteJournal:
         return list(new.rows) == self.read(db, scope, run, after=new.after, limit=len(new.rows))
 
     def _find(self, db: apsw.Connection, scope: str, run: str) -> _Found | None:
-        found = db.execute(self._sql["head"], {"scope": scope, "run": run}).get
-        return _Found(found[0], self._to_head(found)) if found else None
+        with _readable(run):
+            found = db.execute(self._sql["head"], {"scope": scope, "run": run}).get
+            return _Found(found[0], self._to_head(found)) if found else None
 
     def _create(self, db: apsw.Connection, scope: str, run: str) -> None:
         """A head for a run that begins with a note."""
@@ -293,6 +296,20 @@ class SqliteJournal:
             recoveries=recoveries + claims,
             summary=summary if seq else None,
         )
+
+
+@contextmanager
+def _readable(run: str) -> Iterator[None]:
+    """A head whose bytes are no text where a text should be, or no number, is damaged."""
+    try:
+        yield
+    except (UnicodeDecodeError, TypeError) as exc:
+        raise JournalDamaged(
+            f"the head of run {run!r} is damaged: {exc}. Nothing was written. Restore the store "
+            f"from a backup.",
+            run_id=run,
+            seq=0,
+        ) from exc
 
 
 def _columns(summary: Summary) -> tuple[Value, ...]:
