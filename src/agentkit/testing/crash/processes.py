@@ -7,6 +7,7 @@ for it, and says how it ended. A worker is a process like any other: SIGKILL end
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import select
@@ -127,6 +128,11 @@ class ForkServer:
             WorkerStuck: it did not end in time.
         """
         return msgspec.json.decode(self._read(self._limit_seconds), type=Ended)
+
+    def kill(self) -> None:
+        """End the server and its worker at once, from any thread; who waits for them is told."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the server, and every worker that it may still have."""

@@ -258,7 +258,8 @@ def _all(
                 ran.append(one.result())
                 progress(len(ran), len(wanted))
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            workers.kill()
             raise
     return ran
 

@@ -67,6 +67,8 @@ class Workers:
         self._keep = keep
         self._numbers = count()
         self._idle: SimpleQueue[ForkServer] = SimpleQueue()
+        self._busy: set[ForkServer] = set()
+        self._stopped = False
         self._file = base / "setup.json"
         self._file.write_bytes(msgspec.json.encode(setup))
 
@@ -86,6 +88,12 @@ class Workers:
         with ExitStack() as stack:
             while not self._idle.empty():
                 stack.callback(self._idle.get().close)
+
+    def kill(self) -> None:
+        """End all workers at once, whatever they do: nobody wants to know any more."""
+        self._stopped = True
+        for server in tuple(self._busy):
+            server.kill()
 
     def run(self, *kills: str) -> Ran:
         """One run: a worker for each place at which one is to die, and one that goes on to the end.
@@ -135,7 +143,17 @@ class Workers:
         except Empty:
             setup: JSONObject = {"setup": str(self._file)}
             server = ForkServer(WORK, setup=setup, limit_seconds=self._timeout)
-        ended = server.run(msgspec.to_builtins(order))
+        self._busy.add(server)
+        if self._stopped:
+            server.kill()
+        try:
+            ended = server.run(msgspec.to_builtins(order))
+        except KeyboardInterrupt:
+            server.kill()
+            server.close()
+            raise
+        finally:
+            self._busy.discard(server)
         if self.fresh:
             server.close()
         else:
