@@ -18,6 +18,7 @@ from agentkit.agents.result import AgentEvent, AgentResult
 from agentkit.agents.setting import Setting, settle
 from agentkit.agents.spec import AgentSpec, make_spec
 from agentkit.agents.stream import RunStream
+from agentkit.agents.transact import check_store
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import Decision
@@ -268,6 +269,7 @@ class Agent:
             news = _Later()
 
             def prepare(state: RunState) -> None:
+                check_store(setting.port, self._registry.transactional())
                 _warn_if_changed(state, spec)
                 _ = setting.invoker
 

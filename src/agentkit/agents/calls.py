@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from agentkit.agents.registry import Checked
+from agentkit.agents.transact import TransactionalCall
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import LeaseLost
+from agentkit.core.contracts.errors import LeaseLost, StatementRefused
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.contracts.values import to_text
@@ -92,6 +93,7 @@ class CallRunner:
         self._recorder = recorder
         self._late = late
         self._attempts: dict[int, Attempt] = {}
+        self._transactions: dict[int, TransactionalCall] = {}
         self._under_way: dict[int, e.ToolStarted] = {}
         self._items: list[Item] = []
         self._wake = asyncio.Event()
@@ -99,21 +101,35 @@ class CallRunner:
 
     def running(self) -> bool:
         """Whether a call is in flight."""
-        return bool(self._attempts)
+        return bool(self._attempts or self._transactions)
 
     @property
     def in_flight(self) -> frozenset[int]:
-        """Calls whose end has not been taken from the mailbox."""
-        return frozenset(self._attempts)
+        """Calls whose end has not been taken from the mailbox, or whose transaction is to come."""
+        return frozenset((*self._attempts, *self._transactions))
 
     def start(self, turn: int, call: CallState, checked: Checked) -> None:
-        """Make the call now; its intent is durable."""
+        """Make the call now, or as soon as the drive takes its `transaction`; its intent is
+        durable.
+        """
         tool, arguments, started = checked.tool, checked.arguments, call.started
         if tool is None or arguments is None or started is None:
             message = f"run {self._run_id!r}: call {call.index} has no tool or intent to start by"
             raise AssertionError(message)
         self._under_way[call.index] = started
         attempt = started.attempt
+        if tool.transactional:
+            self._transactions[call.index] = TransactionalCall(
+                tool,
+                arguments,
+                self._context(call, started, tool),
+                started=started,
+                threads=self._threads,
+                check=self._check,
+                judge=lambda ended: _done(tool, turn, call.index, attempt, ended).finished,
+            )
+            self._wake.set()
+            return
 
         def report(ended: Ended | BaseException) -> None:
             self.tell(_done(tool, turn, call.index, attempt, ended))
@@ -153,11 +169,19 @@ class CallRunner:
         )
 
     async def next(self) -> list[Item]:
-        """Wait until something happened; a call that ended is no longer in flight."""
-        while not self._items:
+        """Wait until something happened or a transaction is due; a call that ended is no longer in
+        flight.
+        """
+        while not (self._items or self._transactions):
             self._wake.clear()
             await self._wake.wait()
         return self._take()
+
+    def transaction(self) -> TransactionalCall | None:
+        """The next call to be made in a transaction, if there is one; no longer in flight."""
+        for index in self._transactions:
+            return self._transactions.pop(index)
+        return None
 
     async def close(self) -> None:
         """Cancel what runs and wait for it to let go; then nothing more is heard of it."""
@@ -165,6 +189,7 @@ class CallRunner:
             await Attempt.stop(self._attempts.values())
         finally:
             self._under_way.clear()
+            self._transactions.clear()
 
     def ended(self) -> list[Done]:
         """Once closed: what had ended by itself. Whether a tool that was cancelled took effect is
@@ -217,6 +242,9 @@ class CallRunner:
         """Record for an attempt; not for one that was left behind when it ran out of time or its
         drive ended: another call may stand in its place by now.
         """
+        if started.transactional:
+            text = "record() is not for a transactional tool: its effects are one with its outcome"
+            raise StatementRefused(f"{started.name}: {text}")
         if self._under_way.get(started.index) is not started:
             text = f"this attempt at {started.name} is over, so {name!r} was not done"
             raise LeaseLost(f"run {self._run_id!r}: {text}", run_id=self._run_id)

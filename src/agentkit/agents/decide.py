@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import ModelError
 from agentkit.core.contracts.model import ModelReply
 from agentkit.core.contracts.types import CallRecord, StopReason
 from agentkit.core.contracts.values import to_text
@@ -21,11 +22,13 @@ __all__ = [
     "Dispatch",
     "Leave",
     "Record",
+    "after_answer",
     "answered_by",
     "decide",
     "due_calls",
     "ending",
     "ends_tenure",
+    "failed_by",
     "last_words",
     "open_turn",
     "parked_by",
@@ -151,6 +154,42 @@ def answered_by(ask: Ask, reply: ModelReply) -> e.ModelAnswered:
         response_id=to_text(reply.response_id),
         native=reply.native,
     )
+
+
+def after_answer(
+    state: RunState,
+    spec: AgentSpec,
+    answered: e.ModelAnswered,
+    policies: Sequence[CallPolicy],
+    *,
+    epoch: int,
+) -> list[e.Body]:
+    """What is recorded with an answer: its end, or the intents and questions of its calls."""
+    end = ending(answered)
+    if end is not None:
+        return [answered, end]
+    if not answered.calls:
+        return [answered]
+    turn, lane = TurnState(answered), state.lane(spec.lane)
+    return [answered, *plan_turn(state, turn, policies, lane=lane, epoch=epoch)]
+
+
+def failed_by(
+    ask: Ask, error: ModelError, *, now: float, delay_seconds: float | None
+) -> list[e.Body]:
+    """The fact that this attempt failed, with the time of the next one (`delay_seconds` after
+    `now`), or the reason why there is none.
+    """
+    failed = e.ModelFailed(
+        turn=ask.turn,
+        attempt=ask.attempt,
+        kind=error.kind,
+        message=to_text(str(error))[:2_000],
+        status=error.status,
+        retry_at=None if delay_seconds is None else int((now + delay_seconds) * 1000),
+        unknown=error.may_be_paid,
+    )
+    return [failed] if delay_seconds is not None else [failed, parked_by(failed)]
 
 
 def ends_tenure(bodies: Sequence[e.Body]) -> bool:

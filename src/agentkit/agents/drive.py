@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from agentkit.agents.calls import CallRunner, Done, Item, Looked, News, Told
@@ -20,31 +20,31 @@ from agentkit.agents.decide import (
     Dispatch,
     Leave,
     Record,
+    after_answer,
     answered_by,
     decide,
     due_calls,
-    ending,
     ends_tenure,
+    failed_by,
     last_words,
     open_turn,
-    parked_by,
 )
 from agentkit.agents.pump import told_while_running
+from agentkit.agents.recording import Recording
 from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.reports import Reports
 from agentkit.agents.result import AgentEvent
 from agentkit.agents.spec import AgentSpec, bare_model
 from agentkit.agents.telling import CurrentTurn, Teller
+from agentkit.agents.transact import TransactionalCall
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import ModelError, RunError, StoreError
 from agentkit.core.contracts.model import ModelReply, ModelRequest
 from agentkit.core.contracts.ports import ToolThreads
-from agentkit.core.contracts.types import JSON
-from agentkit.core.contracts.values import decode_value, encode_value, to_text
 from agentkit.core.runtime import Invoker, RunContext
 from agentkit.core.runtime.retry import next_retry
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.lanes import LaneState, TurnState
+from agentkit.state.journal.lanes import LaneState
 from agentkit.state.journal.recovery import Verdict, plan_turn
 
 __all__ = ["SLACK_SECONDS", "Drive"]
@@ -92,6 +92,7 @@ class Drive:
         self._ended: dict[int, e.ToolFinished] = {}
         self._verdicts: dict[int, Verdict] = {}
         self._reports = Reports(self._journal, spec, token=context.services.chance.token)
+        recording = Recording(self._journal, lane=spec.lane, check=self._tenure.check)
         self._runner = CallRunner(
             run_id=context.correlation_id,
             scope=context.scope,
@@ -99,7 +100,7 @@ class Drive:
             epoch=self._epoch,
             threads=threads,
             check=self._tenure.check,
-            recorder=self._record_value,
+            recorder=recording.record,
             late=self._reports.tell_later,
         )
 
@@ -192,7 +193,10 @@ class Drive:
             return
         answered = answered_by(ask, reply)
         self._dispatched.clear()
-        events = await self._record(lambda state: self._after_answer(state, answered))
+        policies = self._turn.policies(answered)
+        events = await self._record(
+            lambda state: after_answer(state, self._spec, answered, policies, epoch=self._epoch)
+        )
         self._asking = None
         for event in events:
             yield event
@@ -213,18 +217,7 @@ class Drive:
             timeout_seconds=self._invoker.timeout_seconds,
         )
 
-    def _after_answer(self, state: RunState, answered: e.ModelAnswered) -> Sequence[e.Body]:
-        lane = state.lane(self._spec.lane)
-        end = ending(answered)
-        if end is not None:
-            return [answered, end]
-        if not answered.calls:
-            return [answered]
-        turn, policies = TurnState(answered), self._turn.policies(answered)
-        return [answered, *plan_turn(state, turn, policies, lane=lane, epoch=self._epoch)]
-
     def _failure(self, ask: Ask, error: ModelError) -> list[e.Body]:
-        """A failed attempt, with the time of the next one or the reason why there is none."""
         delay = next_retry(
             error.kind,
             ask.attempt,
@@ -233,16 +226,7 @@ class Drive:
             policy=self._invoker.retry,
             jitter=self._chance.fraction(),
         )
-        failed = e.ModelFailed(
-            turn=ask.turn,
-            attempt=ask.attempt,
-            kind=error.kind,
-            message=to_text(str(error))[:2_000],
-            status=error.status,
-            retry_at=None if delay is None else int((self._clock.now() + delay) * 1000),
-            unknown=error.may_be_paid,
-        )
-        return [failed] if delay is not None else [failed, parked_by(failed)]
+        return failed_by(ask, error, now=self._clock.now(), delay_seconds=delay)
 
     async def _wait_until(self, at_ms: int) -> None:
         """Wait for the time of a retry. A clock that stepped back does not lengthen the wait."""
@@ -274,11 +258,35 @@ class Drive:
             if isinstance(item, Told)
         ]
         self._take(items)
-        if self._ended or self._verdicts:
-            events += await self._record(self._after_outcomes)
-            self._ended.clear()
-            self._verdicts.clear()
-            self._start(self._due())
+        events += await self._settle()
+        call = self._runner.transaction()
+        if call is not None:
+            events += await self._transact(call)
+        return events
+
+    async def _settle(self) -> list[AgentEvent]:
+        """Record what has ended, and begin what follows from it."""
+        if not (self._ended or self._verdicts):
+            return []
+        events = await self._record(self._after_outcomes)
+        self._ended.clear()
+        self._verdicts.clear()
+        self._start(self._due())
+        return events
+
+    async def _transact(self, call: TransactionalCall) -> list[AgentEvent]:
+        """Make a call whose outcome is recorded in its own transaction, or not at all."""
+
+        def build(state: RunState, finished: e.ToolFinished) -> Sequence[e.Body]:
+            return self._after_outcomes(state, {call.index: finished})
+
+        entries, failed = await call.make(self._journal, build, spec=self._spec)
+        if failed is not None:
+            self._ended[call.index] = failed
+            return await self._settle()
+        self._tenure.note_seen(self.state.seq)
+        events = self._teller.tell(entries, self._lane.turn)
+        self._start(self._due())
         return events
 
     def _due(self) -> Dispatch:
@@ -307,7 +315,8 @@ class Drive:
             if call in due.doubt:
                 self._runner.ask(call, checked)
                 continue
-            self._dispatched.add((call.index, call.attempt))
+            if not checked.tool.transactional:  # without outcome it has not been made
+                self._dispatched.add((call.index, call.attempt))
             self._runner.start(turn.answer.turn, call, checked)
 
     def _take(self, items: Sequence[Item]) -> None:
@@ -332,12 +341,14 @@ class Drive:
         if self._tenure.lost:
             self._tenure.check()
 
-    def _after_outcomes(self, state: RunState) -> Sequence[e.Body]:
+    def _after_outcomes(
+        self, state: RunState, known: dict[int, e.ToolFinished] | None = None
+    ) -> Sequence[e.Body]:
         lane = state.lane(self._spec.lane)
         turn = lane.turn
         if turn is None:
             return ()
-        ended = self._ended  # without those that somebody else has told meanwhile
+        ended = known or self._ended  # without those that somebody else has told meanwhile
         if any(turn.calls[index].settled for index in ended):
             ended = {at: one for at, one in ended.items() if not turn.calls[at].settled}
         planned = plan_turn(
@@ -351,22 +362,6 @@ class Drive:
             in_flight=self._runner.in_flight,
         )
         return [*ended.values(), *planned]
-
-    async def _record_value(
-        self, index: int, name: str, produce: Callable[[], Awaitable[object]]
-    ) -> JSON:
-        """`ToolContext.record`: a value computed once per call, durable before it is used."""
-        turn = self._lane.turn
-        if turn is None:
-            message = f"run {self.state.run_id!r}: {name!r} was recorded outside a tool call"
-            raise AssertionError(message)
-        known = turn.calls[index].values.get(name)
-        if known is None:
-            self._tenure.check()
-            known = encode_value(await produce())
-            recorded = e.ValueRecorded(turn.answer.turn, index, name, known)
-            await self._journal.commit(lambda _: [recorded], lane=self._spec.lane)
-        return decode_value(known)
 
     async def _close(self) -> None:
         """End the tenure in order: keep what ended, close what never began, release."""
