@@ -361,7 +361,7 @@ class Slow:
 
 async def _until_reported(store: InMemoryCheckpointStore, count: int = 1) -> Sequence[object]:
     while len(found := await bodies_of(store, e.OutcomeReported)) < count:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     return found
 
 

@@ -10,7 +10,9 @@ FUNCTION_LINES = 50
 
 # Where the rule would make the code worse: "path" or "path::function", and why.
 LONG_FILES: dict[str, str] = {}
-LONG_FUNCTIONS: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {
+    "src/agentkit/tools/decorator.py::tool": "its docstring is where every option is described",
+}
 
 
 def test_files_stay_short() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentkit.agents.decisions import check_decision_texts, check_decisions
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, RunInUse
-from agentkit.core.contracts.ports import ClockPort, Head, JournalPort
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import IN_DOUBT_ANSWERS, Decision
 from agentkit.core.contracts.values import to_text
@@ -63,18 +63,8 @@ async def settle_call(
     state = await load_known(port, run_id)
     lane, found = _find(state, call)
     check_decision_texts(state, call, decision)
-    head = await port.head(run_id)
-    if head is not None and not found.waiting and _is_at_work(head):
-        message = (
-            f"run {run_id!r}: a worker ({head.owner}) holds the run and may be at call {call} just "
-            "now; its outcome comes by itself. Stop that worker first, or wait."
-        )
-        raise RunInUse(
-            message,
-            run_id=run_id,
-            owner=head.owner,
-            expires_in_seconds=head.expires_in_seconds,
-        )
+    if not found.waiting:
+        await _refuse_while_at_work(port, run_id, call)
 
     def notes(now: RunState) -> list[e.Body]:
         _, newest = _find(now, call)
@@ -160,8 +150,16 @@ def _names(lane: LaneState, call: CallState) -> set[str]:
     return names if call.question is None else {*names, call.question.id}
 
 
-def _is_at_work(head: Head) -> bool:
-    return head.held and not is_dead(head.owner, known_drives=known)
+async def _refuse_while_at_work(port: JournalPort, run_id: str, call: str) -> None:
+    head = await port.head(run_id)
+    if head is None or not head.held or is_dead(head.owner, known_drives=known):
+        return
+    message = (
+        f"run {run_id!r}: a worker ({head.owner}) holds the run and may be at call {call} just now; "
+        "its outcome comes by itself. Stop that worker first, or wait."
+    )
+    left = head.expires_in_seconds
+    raise RunInUse(message, run_id=run_id, owner=head.owner, expires_in_seconds=left)
 
 
 def _reported(lane: LaneState, call: CallState, decision: Decision) -> e.OutcomeReported:

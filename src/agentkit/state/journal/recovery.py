@@ -62,7 +62,7 @@ TOLD_IN_DOUBT = (
     "{tool} was started and its outcome is not known: it may or may not have taken effect. It was "
     "not run again. Find out before you repeat it."
 )
-LOOKED = " Its own look at the outside system could not tell: {why}"
+_LOOKED = " Its own look at the outside system could not tell: {why}"
 CANNOT_RUN = "It cannot be run again now: "
 RECONCILE = "reconcile"
 """Who settled a call, where its tool's own look did."""
@@ -272,7 +272,7 @@ class _Planner(NamedTuple):
         record = call.record
         text = IN_DOUBT.format(tool=record.name, attempt=call.attempt)
         if looked:
-            text += LOOKED.format(why=looked)
+            text += _LOOKED.format(why=looked)
         return e.QuestionAsked(
             turn=self.turn.answer.turn,
             index=call.index,
