@@ -359,8 +359,8 @@ class Slow:
         self.agent: Agent = agent_of(made)
 
 
-async def _until_reported(store: InMemoryCheckpointStore, count: int = 1) -> Sequence[object]:
-    while len(found := await bodies_of(store, e.OutcomeReported)) < count:
+async def _until_reported(store: InMemoryCheckpointStore) -> Sequence[object]:
+    while not (found := await bodies_of(store, e.OutcomeReported)):  # noqa: ASYNC110 - a store has no event
         await asyncio.sleep(0)
     return found
 

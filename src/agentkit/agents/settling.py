@@ -37,8 +37,7 @@ async def settle_call(
 ) -> RunState:
     """Say how a call in doubt ended, or what is to be done about it. Nothing is run by this.
 
-    Where a question is open about the call, the decision answers it. A call whose worker is gone
-    and that nobody has asked about yet is settled by a note of what happened.
+    An open question about the call is answered; where nobody has asked yet, a note says it.
 
     Args:
         port: the store, looking at the run's scope.
@@ -48,8 +47,7 @@ async def settle_call(
         decision: `done` with what the tool returned, `failed` with why, `run_again` or `skip`.
         clock: for the time shown beside the note.
 
-    Returns:
-        The run with the note.
+    Returns the run with the note.
 
     Raises:
         RunNotFound: there is no such run.
@@ -155,7 +153,7 @@ async def _refuse_while_at_work(port: JournalPort, run_id: str, call: str) -> No
     if head is None or not head.held or is_dead(head.owner, known_drives=known):
         return
     message = (
-        f"run {run_id!r}: a worker ({head.owner}) holds the run and may be at call {call} just now; "
+        f"run {run_id!r}: a worker ({head.owner}) holds it and may be at call {call} just now; "
         "its outcome comes by itself. Stop that worker first, or wait."
     )
     left = head.expires_in_seconds
