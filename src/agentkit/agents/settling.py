@@ -53,7 +53,6 @@ async def settle_call(
         RunNotFound: there is no such run.
         InvalidDecision: there is no such open call, or this is no answer for it.
         RunInUse: a worker is at the call just now; its outcome comes by itself.
-        NoteRefused: the run has ended.
     """
     if decision.answer not in IN_DOUBT_ANSWERS:
         allowed = ", ".join(IN_DOUBT_ANSWERS)
