@@ -111,6 +111,17 @@ def _edit(kind: str, field: str, value: JSON, nth: int = 0) -> Callable[[Evidenc
     return lambda evidence: _rewritten(evidence, change)
 
 
+def _reported(attempt: int) -> Callable[[Evidence], Evidence]:
+    """The last outcome is told by a note instead, about this attempt."""
+
+    def change(entries: Bodies) -> None:
+        last = entries[_index(entries, "tool_finished", -1)]
+        body = {**last[5], "type": "outcome_reported", "attempt": attempt}  # type: ignore[dict-item]  # JSON
+        last[5] = body
+
+    return lambda evidence: _rewritten(evidence, change)
+
+
 def _epoch(nth: int, value: int) -> Callable[[Evidence], Evidence]:
     def change(entries: Bodies) -> None:
         entries[nth][2] = value
@@ -227,6 +238,7 @@ TAMPERINGS = [
     pytest.param("I11", _repeat("decided"), id="decided-twice"),
     pytest.param("I12", _newer_kind, id="written-behind-a-newer-release"),
     pytest.param("I13", _drop("tool_finished", -1), id="no-outcome"),
+    pytest.param("I13", _reported(9), id="an-outcome-told-of-another-attempt"),
     pytest.param("I13", _repeat("tool_finished", 0), id="two-outcomes"),
     pytest.param("I14", _flipped, id="a-changed-byte"),
     pytest.param("I15", _with(scope="acme"), id="recorded-under-another-scope"),
@@ -235,6 +247,7 @@ TAMPERINGS = [
     pytest.param(
         "I17", _with(secrets=('say "so"',), stored={"log": rb'{"a":"say \"so\""}'}), id="escaped"
     ),
+    pytest.param("L1", _drop("question_asked"), id="f074-suspended-with-no-waker"),
     pytest.param("L1", _with(output="else"), id="another-end"),
     pytest.param("L1", lambda evidence: _with(output="x")(_cut(evidence)), id="no-end"),
     pytest.param("L2", _late, id="taken-over-late"),

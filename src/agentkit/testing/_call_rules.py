@@ -141,6 +141,8 @@ def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
         elif fact.kind in {"model_answered", "finished"} and undecided:
             yield "I11", f"the run went on at {fact.seq} while {sorted(undecided)} were open"
             return
+        elif fact.body.get("status") == "suspended" and not undecided:
+            yield "L1", f"it was suspended at {fact.seq} with nothing that could wake it"
 
 
 def _dispatch(fact: Fact) -> tuple[str, str, int, int]:
