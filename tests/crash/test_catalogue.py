@@ -95,15 +95,17 @@ class Case:
             Evidence(
                 run=RUN,
                 rows=self.reads[-1],
+                head=_in_loop(self.folder, lambda store: store.head(RUN)),
                 effects=tuple(self.folder.effects.read()),
                 promises=tuple(self.folder.promises.read()),
                 answers=tuple(self.folder.answers.read()),
                 tools=TOOLS,
                 earlier=tuple(self.reads),
+                output=final_text(self.job),
+                scope="",
             )
         )
         assert not found, report(found)
-        assert final_text(self.job) == getattr(self.state().end, "output", None)
 
     def state(self) -> RunState:
         """The run as it is in the store."""

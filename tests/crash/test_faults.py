@@ -84,6 +84,7 @@ class Rig:
         evidence = Evidence(
             run="r",
             rows=await read_rows(self.inner, "r"),
+            head=await self.inner.head("r"),
             effects=tuple(self.effects.read()),
             answers=tuple(self.answers.read()),
             tools=TOOLS,
