@@ -116,7 +116,7 @@ def _reported(attempt: int) -> Callable[[Evidence], Evidence]:
 
     def change(entries: Bodies) -> None:
         last = entries[_index(entries, "tool_finished", -1)]
-        body = {**last[5], "type": "outcome_reported", "attempt": attempt}  # type: ignore[dict-item]  # JSON
+        body = {"outcome": "ok", **last[5], "type": "outcome_reported", "attempt": attempt}  # type: ignore[dict-item]  # JSON
         last[5] = body
 
     return lambda evidence: _rewritten(evidence, change)
