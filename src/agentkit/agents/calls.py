@@ -100,8 +100,8 @@ class CallRunner:
         self._loop = asyncio.get_running_loop()
 
     def running(self) -> bool:
-        """Whether a call is in flight."""
-        return bool(self._attempts or self._transactions)
+        """Whether a call is in flight, or something of one has not been heard."""
+        return bool(self._attempts or self._transactions or self._items)
 
     @property
     def in_flight(self) -> frozenset[int]:
@@ -127,6 +127,7 @@ class CallRunner:
                 threads=self._threads,
                 check=self._check,
                 judge=lambda ended: _done(tool, turn, call.index, attempt, ended).finished,
+                leave=lambda: self._under_way.pop(call.index, None),
             )
             self._wake.set()
             return

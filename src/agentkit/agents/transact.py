@@ -45,6 +45,7 @@ class TransactionalCall:
         threads: where it runs.
         check: raises where the drive may not act any more.
         judge: the outcome that an end of the tool means.
+        leave: called when nothing more is to be heard of the tool.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TransactionalCall:
         threads: ToolThreads,
         check: Callable[[], None],
         judge: Callable[[Ended], e.ToolFinished | None],
+        leave: Callable[[], object],
     ) -> None:
         self.index = started.index
         self._tool = tool
@@ -68,6 +70,7 @@ class TransactionalCall:
         self._threads = threads
         self._check = check
         self._judge = judge
+        self._leave = leave
 
     async def make(
         self,
@@ -111,6 +114,8 @@ class TransactionalCall:
         except TransactionOver as exc:
             entries = []
             conclude(journal.state, Ended(error=exc))
+        finally:
+            self._leave()
         if faults:
             raise faults[0]
         return entries, failed[0] if failed else None

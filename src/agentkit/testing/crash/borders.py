@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar, cast
 
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary, ToolThreads
+from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import JSON, Message
 from agentkit.core.contracts.values import digest
 from agentkit.state.checkpoints.adapters import StoreWrapper
@@ -22,6 +23,7 @@ __all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing", "shape"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_T = TypeVar("_T")
 
 
 class CrashingStore(StoreWrapper):
@@ -63,6 +65,35 @@ class CrashingStore(StoreWrapper):
         )
         self.plan.border(f"{what}:after")
         return head
+
+    async def transact(
+        self,
+        run: str,
+        act: Callable[[Transaction], _T],
+        conclude: Callable[[_T], Proposal | None],
+        *,
+        after: int,
+        lease: Lease,
+        threads: ToolThreads,
+        timeout_seconds: float,
+    ) -> bool:
+        """See `TransactionalPort.transact`; its append begins when the tool has ended."""
+
+        def concluded(ended: _T) -> Proposal | None:
+            self.plan.border("append:before")
+            return conclude(ended)
+
+        done = await super().transact(
+            run,
+            act,
+            concluded,
+            after=after,
+            lease=lease,
+            threads=threads,
+            timeout_seconds=timeout_seconds,
+        )
+        self.plan.border("append:after")
+        return done
 
 
 class ShortLease(StoreWrapper):
