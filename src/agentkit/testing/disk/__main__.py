@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -20,6 +22,8 @@ from agentkit.testing.disk.flips import (
     random_bits,
 )
 from agentkit.testing.disk.power import CASES_PER_RECORDING, Tally, power_loss
+from agentkit.testing.disk.space import full_disk, on_small_disk
+from agentkit.testing.disk.trouble import CHANGES, READS, Kind, Trial, trials
 
 __all__ = ["main"]
 
@@ -45,8 +49,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flips.add_argument("--bit", type=int, help="this one alone")
     flips.add_argument("--seed", type=int, default=1)
     flips.add_argument("--jobs", type=int, default=1, help="how many processes share the work")
+    errors = modes.add_parser("io-errors", help="fail each operation, once and for ever")
+    errors.add_argument("--stride", type=int, default=1, help="each so many-th operation alone")
+    errors.add_argument("--reads", action="store_true", help="operations that only look, instead")
+    full = modes.add_parser("full-disk", help="run on a small file system that is full")
+    full.add_argument("--on", type=Path, help="a small, empty file system; else one is mounted")
     given = parser.parse_args(arguments)
-    return _power_loss(given) if given.mode == "power-loss" else _bit_flips(given)
+    logging.getLogger("agentkit").setLevel(logging.CRITICAL)  # what fails here is meant to
+    campaigns = {
+        "power-loss": _power_loss,
+        "bit-flips": _bit_flips,
+        "io-errors": _io_errors,
+        "full-disk": _full_disk,
+    }
+    return campaigns[given.mode](given)
+
+
+def _io_errors(given: argparse.Namespace) -> int:
+    operations = READS if given.reads else CHANGES
+    kinds: tuple[Kind, ...] = ("error",) if given.reads else ("error", "full")
+    code = 0
+    for kind in kinds:
+        for lasting in (False, True):
+            what = f"{kind} {'from each operation on' if lasting else 'at each operation, once'}"
+            made = trials(operations=operations, kind=kind, lasting=lasting, stride=given.stride)
+            code |= _tell(what, made)
+    return code
+
+
+def _full_disk(given: argparse.Namespace) -> int:
+    if given.on is not None:
+        return _tell("a full file system", full_disk(given.on))
+    with tempfile.TemporaryDirectory() as name:
+        return on_small_disk(["full-disk", "--on", name], Path(name))
+
+
+def _tell(what: str, made: Iterable[Trial]) -> int:
+    """What trials came to, for people; the exit code."""
+    clock = SystemClock()
+    begun = clock.elapsed()
+    done = list(made)
+    hit = [trial for trial in done if trial.operation]
+    stopped = sum(bool(trial.surfaced) for trial in hit)
+    wrong = [trial for trial in done if trial.wrong]
+    seconds = clock.elapsed() - begun
+    verdict = f"{len(wrong)} went wrong" if wrong else "all ended right when the disk was well"
+    head = (
+        f"{what}: {len(hit)} runs in {seconds:.1f} s, {stopped} stopped with an error, "
+        f"{len(hit) - stopped} went on; {verdict}"
+    )
+    lines = [head]
+    lines += [
+        f"trial {trial.number} ({trial.operation}): {trial.wrong}" for trial in wrong[:_SHOWN]
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if wrong else 0
 
 
 def _shared(work: Callable[[_P], _R], parts: Sequence[_P], jobs: int) -> Iterable[_R]:

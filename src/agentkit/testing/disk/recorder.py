@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -55,6 +56,7 @@ class Recorder(apsw.VFS):
         self.fault = fault
         self.events: list[Event] = []
         self.disk = Disk()
+        self._lock = threading.Lock()
         self._below = "unix"
         self._seed = seed
         self._random = 0
@@ -73,8 +75,9 @@ class Recorder(apsw.VFS):
 
     def add(self, event: Event) -> None:
         """Let something happen."""
-        self.events.append(event)
-        self.disk.apply(event)
+        with self._lock:
+            self.events.append(event)
+            self.disk.apply(event)
 
     def goes_on_from(self, events: list[Event]) -> None:
         """The files are those of another recording, which this one continues."""
@@ -98,7 +101,7 @@ class Recorder(apsw.VFS):
 
     def file(self, path: str) -> int | None:
         """The number of the file at `path`; `None` where it is not recorded."""
-        return self.disk.names.get(Path(path).name)
+        return self.disk.names.get(Path(path).name) if Path(path).parent == self.folder else None
 
     def create(self, path: str) -> int:
         """Give a new file a number."""
@@ -122,9 +125,11 @@ class Recorder(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: FBT001, N802 (SQLite's)
         """Delete a file."""
-        self.may_fail("delete", Path(filename).name)
-        super().xDelete(filename, syncdir)
-        if self.file(filename) is not None:
+        if self.file(filename) is None:
+            super().xDelete(filename, syncdir)
+        else:
+            self.may_fail("delete", Path(filename).name)
+            super().xDelete(filename, syncdir)
             self.add(Deleted(Path(filename).name, syncdir))
 
     def xRandomness(self, numbytes: int) -> bytes:  # noqa: N802 (the name is SQLite's)

@@ -29,7 +29,7 @@ from agentkit.state.journal.codec import checksum
 from agentkit.testing.disk.tape import Tape, TellingStore
 from agentkit.tools import tool
 
-__all__ = ["RUNS", "SCOPES", "Note", "Traffic", "agents_at_work", "scope_of"]
+__all__ = ["RUNS", "SCOPES", "Note", "Still", "Traffic", "agents_at_work", "scope_of"]
 
 SCOPES: tuple[Scope, ...] = (Scope(), Scope(tenant="other"))
 """Run number n is in the scope n % 2."""
@@ -174,7 +174,7 @@ class Traffic:
         db.close()
 
 
-class _Still:
+class Still:
     """A `HeartbeatPort` without a thread: no recorded run lasts as long as a lease."""
 
     def __init__(self, clock: ClockPort) -> None:
@@ -224,7 +224,7 @@ async def agents_at_work(
         checkpointer=Checkpointer(port=store),
         clock=clock,
         chance=_Dice(chance),
-        heartbeat=_Still(clock),
+        heartbeat=Still(clock),
     )
     agent = Agent("worker", prompt="Work.", cognition=ReActCognition([_put, _get]))
     contexts = [

@@ -59,8 +59,8 @@ def _translate(exc: apsw.Error, path: str) -> StoreError:
         )
     if isinstance(exc, apsw.IOError | apsw.CantOpenError):
         return StoreUnreachable(
-            f"the store {path} cannot be read or written ({exc}). Check the disk, the folder and "
-            f"that the file is on a local file system, then resume."
+            f"the store {path} cannot be read or written ({exc}). Check the disk and its free "
+            f"space, the folder, and that the file is on a local file system, then resume."
         )
     if isinstance(exc, apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreUnreachable(
