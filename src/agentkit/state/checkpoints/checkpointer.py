@@ -105,18 +105,15 @@ class Checkpointer:
     ) -> Fork:
         """Make a new run that goes on from what `run_id` had recorded up to `version`.
 
-        The recorded entries are copied, byte for byte. Nothing is replayed: what was done stays
-        done, once, by the run that did it. The new run starts with no usage of its own, and its
-        later calls have other idempotency keys than those of the same place in the old run. A
-        question that was open at that version is open in the new run, whatever was decided since;
-        the call that it is about keeps its key.
-
-        The old run is only read. It may be live, finished, or damaged behind that version.
+        The recorded entries are copied, byte for byte; nothing is replayed, and the old run is only
+        read: it may be live, finished, or damaged behind that version. The new run starts with no
+        usage, and its later calls have keys of their own. A question that was open at that version
+        is open in it, whatever was decided since; the call that it is about keeps its key.
 
         Args:
             run_id: the run to fork.
-            version: of its agent's slot, see `list_versions`; the newest one if `None`. A finished
-                run has the versions of its steps, though they are not listed.
+            version: of its agent's slot; the newest one if `None`. A finished run has those of its
+                steps, though they are not listed.
             new_run_id: the new run's id; a random one if `None`.
             edits: results that the model is to see instead of the recorded ones, by (turn, index)
                 of the call, as `agentkit show` numbers them; calls of the last turn only.
@@ -135,9 +132,8 @@ class Checkpointer:
         from agentkit.state.checkpoints.shim import ShimJournal
         from agentkit.state.journal.fork import fork
 
-        port = self._port
         return await fork(
-            port if isinstance(port, JournalPort) else ShimJournal.over(port),
+            self._port if isinstance(self._port, JournalPort) else ShimJournal.over(self._port),
             run_id,
             version=version,
             new_run_id=new_run_id,
