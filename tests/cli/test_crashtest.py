@@ -97,7 +97,7 @@ def test_json_has_the_documented_fields(scripted: Shell) -> None:
 
 
 def test_a_recorded_run_gives_the_model_and_the_task(shell: Shell) -> None:
-    """Its answers, word for word; the agent's real model is not asked."""
+    """Its answers, word for word; the agent's real model is not asked. One that is not there: 3."""
     assert 0 == shell("run", "agents:looker", "Look at a.", "--run-id", "r1").code
     agents = shell.folder / "agents.py"
     agents.write_text(agents.read_text().replace("Slow(FakeLLM(think))", '"openai:gpt-5.1"'))
@@ -106,6 +106,7 @@ def test_a_recorded_run_gives_the_model_and_the_task(shell: Shell) -> None:
     assert 0 == done.code, done
     assert "Look at a." == done.json["task"]
     assert (1, 1) == (done.json["kills"], done.json["tools"][0]["calls"])
+    assert 3 == shell("crashtest", "agents:looker", "--record", "r2").code
 
 
 @pytest.mark.parametrize(
@@ -128,13 +129,6 @@ def test_a_slip_is_one_paragraph_and_a_code(
     assert done.err.startswith("Error: ")
     assert says in done.err
     assert "Traceback" not in done.err
-
-
-def test_a_run_that_is_not_there_is_not_found(shell: Shell) -> None:
-    """Exit code 3."""
-    shell("run", "agents:looker", "Look at a.", "--run-id", "r1")
-
-    assert 3 == shell("crashtest", "agents:looker", "--record", "r2").code
 
 
 def test_an_interruption_leaves_no_process_behind(shell: Shell) -> None:

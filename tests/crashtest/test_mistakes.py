@@ -140,7 +140,7 @@ def test_an_option_that_names_nothing_is_refused(options: dict[str, Any], says: 
 def test_a_folder_that_is_there_is_not_written_into(tmp_path: Path) -> None:
     """`keep` names a new one."""
     with pytest.raises(InvalidSpec, match="cannot be made as a new folder: File exists"):
-        crash_test(f"{HERE}:sound", keep=tmp_path)
+        crash_test(f"{HERE}:sound", keep=str(tmp_path))
 
 
 def test_an_agent_that_never_ends_is_told_so() -> None:

@@ -146,7 +146,7 @@ def test_kills_can_be_kept_to_one_tool_and_to_few_borders() -> None:
 def test_journals_and_logs_can_be_kept(tmp_path: Path) -> None:
     """`keep` leaves a folder for each run, in which everything is there to be looked at."""
     folder = tmp_path / "kept"
-    report = crash_test(f"{HERE}:made", at="model:before@1", keep=folder)
+    report = crash_test(f"{HERE}:made", at="model:before@1", keep=str(folder))
 
     assert str(folder) == report.kept
     runs = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -155,6 +155,7 @@ def test_journals_and_logs_can_be_kept(tmp_path: Path) -> None:
     assert (runs[-1] / "effects.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_workers_that_import_threads_are_started_from_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,8 @@ class Reader:
                 self._python(block, place)
             elif block.language in {"console", "sh"}:
                 self._commands(block, place)
+            elif block.note == "file":
+                (self.folder / block.value).write_text(block.text)
             else:
                 continue
             done += 1

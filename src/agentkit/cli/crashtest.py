@@ -8,7 +8,6 @@ import shlex
 import signal
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypedDict
 
@@ -26,9 +25,9 @@ from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.journal.codec import decode_rows
 from agentkit.testing.crashtest import CrashReport, Finding, crash_test
-from agentkit.testing.crashtest.api import ANSWERS, DEFAULT_TASK
+from agentkit.testing.crashtest.api import ANSWERS, DEFAULT_TASK, Model
 from agentkit.testing.crashtest.report import told
-from agentkit.testing.crashtest.script import ScriptTurn, read_script, recorded
+from agentkit.testing.crashtest.script import ScriptTurn, recorded
 from agentkit.testing.invariants import read_rows
 
 __all__ = ["CrashOrder", "crash"]
@@ -67,12 +66,12 @@ def crash(order: CrashOrder, *, as_json: bool) -> NoReturn:
     """Carry the order out and leave with 0 if the agent is safe, 1 if it is not."""
     signal.signal(signal.SIGTERM, _interrupted)
     try:
-        task, turns = _model(order)
+        task, model = _model(order)
         with redirect_stdout(sys.stderr):  # what the agent's module prints is not the answer
             report = crash_test(
                 order["reference"],
                 task=task,
-                model=turns,
+                model=model,
                 reset=order["reset"],
                 answer=order["answer"],
                 tool=order["tool"],
@@ -100,15 +99,14 @@ def crash(order: CrashOrder, *, as_json: bool) -> NoReturn:
     sys.exit(OK if report.safe else FAILED)
 
 
-def _model(order: CrashOrder) -> tuple[str, tuple[ScriptTurn, ...] | None]:
-    """The task, and the model's answers where they are given."""
+def _model(order: CrashOrder) -> tuple[str, Model]:
+    """The task, and where the model's answers come from."""
     if order["script"] is not None and order["record"] is not None:
         raise InvalidSpec("--model and --record both give the model's answers: choose one")
     if order["record"] is not None:
         task, turns = asyncio.run(_recorded(order, order["record"]))
         return order["task"] or task, turns
-    turns_or_none = None if order["script"] is None else read_script(Path(order["script"]))
-    return order["task"] or DEFAULT_TASK, turns_or_none
+    return order["task"] or DEFAULT_TASK, order["script"]
 
 
 async def _recorded(order: CrashOrder, run_id: str) -> tuple[str, tuple[ScriptTurn, ...]]:

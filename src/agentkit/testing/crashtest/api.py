@@ -6,19 +6,13 @@ import difflib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 from agentkit.agents import Agent
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.values import parse_arguments
 from agentkit.core.testing import Turn
-from agentkit.testing.crashtest.campaign import (
-    DEFAULT_KILLS,
-    DEFAULT_TIMEOUT_SECONDS,
-    Plan,
-    Progress,
-    run_plan,
-)
+from agentkit.testing.crashtest.campaign import Options, Plan, Progress, run_plan
 from agentkit.testing.crashtest.report import CrashReport
 from agentkit.testing.crashtest.script import ScriptTurn, read_script, scripted
 from agentkit.testing.crashtest.target import Target, model_for
@@ -38,7 +32,8 @@ Subject: TypeAlias = "Agent | Callable[[], Agent] | str"
 `package.module:variable`."""
 
 Model: TypeAlias = "Sequence[Turn] | Sequence[ScriptTurn] | str | Path | None"
-"""The model's answers: turns, or the JSON file with them; `None`: the agent's own fake."""
+"""The model's answers: turns, or the JSON file with them, or those of a recorded run (as
+`ScriptTurn`); `None`: the agent's own fake."""
 
 
 def crash_test(
@@ -48,19 +43,8 @@ def crash_test(
     model: Model = None,
     reset: str | Callable[[], object] | None = None,
     answer: str = "run_again",
-    tool: str = "",
-    borders: Sequence[str] = (),
-    kills_per_border: int = 0,
-    max_kills: int = DEFAULT_KILLS,
-    seed: int = 0,
-    jobs: int = 1,
-    pairs: bool = False,
-    at: str = "",
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-    keep: str | Path = "",
-    varies: Sequence[str] = (),
-    replay: str = "crash_test(…, at='{at}')",
     progress: Progress = lambda *_: None,
+    **options: Unpack[Options],
 ) -> CrashReport:
     """Kill workers of an agent with SIGKILL at every border of a run, and judge what is left.
 
@@ -71,19 +55,8 @@ def crash_test(
         reset: called before each run, in the run's first worker: sets the outside world back. A
             function at the top of a module, or where it is.
         answer: of the question about a call of which nobody saw the end; one of `ANSWERS`.
-        tool: kill only while this tool is in flight.
-        borders: kill only at borders whose names begin so.
-        kills_per_border: how many borders of one name are tried; 0 for all.
-        max_kills: how many places (or pairs) are tried at most.
-        seed: which ones, where not all are tried.
-        jobs: how many runs at once.
-        pairs: kill the worker that recovers too.
-        at: try this one death alone, `append:after@2`; or these one after the other, with commas.
-        timeout_seconds: how long one worker may take.
-        keep: a new folder where the journals and logs of all runs are kept.
-        varies: tools whose results may differ from run to run.
-        replay: the command that repeats a kill, with `{at}` for where; for the report.
         progress: told after each run: (done, of).
+        options: where and how to kill, see `Options`.
 
     Raises:
         InvalidSpec: something that was given is not there or does not fit, or the run that nobody
@@ -91,27 +64,12 @@ def crash_test(
     """
     target = target_of(subject)
     agent = subject if isinstance(subject, Agent) else target.agent()
-    turns = _turns(model)
-    if model is not None and turns is not None:
-        _check_calls(turns, agent)
+    turns = _turns(model, agent)
     model_for(agent, turns)  # refuses a real model before anything is started
     if answer not in ANSWERS:
         raise InvalidSpec(f"{answer!r} is no answer; choose one of {', '.join(ANSWERS)}")
-    plan = Plan(
-        setup=Setup(target, task, turns, None if reset is None else target_of(reset), answer),
-        tool=tool,
-        borders=tuple(borders),
-        kills_per_border=kills_per_border,
-        max_kills=max_kills,
-        seed=seed,
-        jobs=jobs,
-        pairs=pairs,
-        at=tuple(filter(None, at.split(","))),
-        timeout_seconds=timeout_seconds,
-        keep=str(keep),
-        varies=tuple(varies),
-        replay=replay,
-    )
+    undo = None if reset is None else target_of(reset)
+    plan = Plan(setup=Setup(target, task, turns, undo, answer), **options)
     return run_plan(plan, agent, progress=progress)
 
 
@@ -150,21 +108,23 @@ def _described(thing: object) -> str:
     return f"function {getattr(thing, '__qualname__', thing)!r}"
 
 
-def _turns(model: Model) -> tuple[ScriptTurn, ...] | None:
+def _turns(model: Model, agent: Agent) -> tuple[ScriptTurn, ...] | None:
+    """The script; what somebody wrote is checked, what a model once answered is taken as it is."""
     if model is None:
         return None
     if isinstance(model, str | Path):
-        return read_script(Path(model))
+        return _checked(read_script(Path(model)), agent)
     given: list[object] = list(model)
-    if given and all(isinstance(turn, ScriptTurn) for turn in given):
-        return tuple(turn for turn in given if isinstance(turn, ScriptTurn))
+    recorded = [turn for turn in given if isinstance(turn, ScriptTurn)]
+    if given and len(recorded) == len(given):
+        return tuple(recorded)
     for turn in given:
         if not isinstance(turn, Turn):
             raise InvalidSpec(f"the model's turns are Turn(…) each, or a file's name; not {turn!r}")
-    return scripted(turn for turn in given if isinstance(turn, Turn))
+    return _checked(scripted(turn for turn in given if isinstance(turn, Turn)), agent)
 
 
-def _check_calls(turns: Sequence[ScriptTurn], agent: Agent) -> None:
+def _checked(turns: tuple[ScriptTurn, ...], agent: Agent) -> tuple[ScriptTurn, ...]:
     """A slip in a script should be told as one, and not as what the agent makes of it."""
     tools = {tool.name: tool for tool in agent.cognition.tools}
     for number, turn in enumerate(turns, 1):
@@ -183,3 +143,4 @@ def _check_calls(turns: Sequence[ScriptTurn], agent: Agent) -> None:
                 tools[call.name].bind(arguments)
             except ArgumentsInvalid as exc:
                 raise InvalidSpec(f"{where} with wrong arguments: {exc}") from exc
+    return turns

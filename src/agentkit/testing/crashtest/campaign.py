@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from agentkit.testing.crashtest.summary import findings_of, tool_reports
 from agentkit.testing.crashtest.worker import Setup
 from agentkit.testing.crashtest.workers import Border, Ran, Workers
 
-__all__ = ["DEFAULT_KILLS", "DEFAULT_TIMEOUT_SECONDS", "Plan", "Progress", "run_plan"]
+__all__ = ["DEFAULT_KILLS", "DEFAULT_TIMEOUT_SECONDS", "Options", "Plan", "Progress", "run_plan"]
 
 DEFAULT_KILLS = 500
 """Places (or pairs of them) that are tried at most, where nothing else is said."""
@@ -42,11 +42,10 @@ Progress = Callable[[int, int], None]
 _T = TypeVar("_T")
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a crash test does.
+class Options(TypedDict, total=False):
+    """Where and how a crash test kills.
 
     Args:
-        setup: what all workers are told.
         tool: kill only while this tool is in flight; empty for everywhere.
         borders: kill only at borders of these names, or whose names begin so (`append`).
         kills_per_border: how many borders of one name are tried; 0 for all.
@@ -54,26 +53,48 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         seed: which ones, where not all are tried.
         jobs: how many runs at once.
         pairs: kill the worker that recovers too, at each of its borders.
-        at: try this one place (or these deaths one after the other) alone.
+        at: try this one death alone, `append:after@2`; or these one after the other, with commas.
         timeout_seconds: how long one worker may take.
         keep: a new folder where the journals and logs of all runs are kept.
         varies: tools whose results may differ from run to run.
-        replay: the command that repeats a kill, with `{at}` for where.
+        replay: the command that repeats a kill, with `{at}` for where; for the report.
     """
+
+    tool: str
+    borders: Sequence[str]
+    kills_per_border: int
+    max_kills: int
+    seed: int
+    jobs: int
+    pairs: bool
+    at: str
+    timeout_seconds: float
+    keep: str
+    varies: Sequence[str]
+    replay: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crash test does: `setup` is what all workers are told, the rest are `Options`."""
 
     setup: Setup
     tool: str = ""
-    borders: tuple[str, ...] = ()
+    borders: Sequence[str] = ()
     kills_per_border: int = 0
     max_kills: int = DEFAULT_KILLS
     seed: int = 0
     jobs: int = 1
     pairs: bool = False
-    at: tuple[str, ...] = ()
+    at: str = ""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     keep: str = ""
-    varies: tuple[str, ...] = ()
-    replay: str = ""
+    varies: Sequence[str] = ()
+    replay: str = "crash_test(…, at='{at}')"
+
+    @property
+    def deaths(self) -> tuple[str, ...]:
+        """The places of `at`."""
+        return tuple(filter(None, self.at.split(",")))
 
 
 def run_plan(plan: Plan, agent: Agent, *, progress: Progress = lambda *_: None) -> CrashReport:
@@ -99,7 +120,7 @@ def run_plan(plan: Plan, agent: Agent, *, progress: Progress = lambda *_: None) 
             {tool.name: policy_of(tool) for tool in agent.cognition.tools},
             plan.varies,
         )
-        wanted = [plan.at] if plan.at else _chosen(plan, first.borders, notes)
+        wanted = [plan.deaths] if plan.at else _chosen(plan, first.borders, notes)
         ran = _all(plan, workers, wanted, progress)
         if plan.pairs and not plan.at:
             pairs = _pairs(plan, ran, notes)
@@ -131,7 +152,7 @@ def _check(plan: Plan, agent: Agent) -> None:
     for border in plan.borders:
         if not any(known.startswith(border) for known in BORDERS):
             raise InvalidSpec(f"there is no border {border!r}; there are {', '.join(BORDERS)}")
-    for place in plan.at:
+    for place in plan.deaths:
         if not _PLACE.fullmatch(place):
             raise InvalidSpec(f"{place!r} is no place to die; one looks like append:after@2")
 
@@ -198,7 +219,7 @@ def _chosen(plan: Plan, borders: Sequence[Border], notes: list[str]) -> list[tup
     chosen = [
         border
         for border in (_around(plan.tool, borders) if plan.tool else borders)
-        if not plan.borders or border.kind.startswith(plan.borders)
+        if not plan.borders or border.kind.startswith(tuple(plan.borders))
     ]
     dice = random.Random(plan.seed)  # noqa: S311 - no secret
     if plan.kills_per_border:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import threading
@@ -110,6 +111,8 @@ def warm_up(argument: JSONObject) -> None:
     agent = setup.target.agent()
     made = (SqliteCheckpointStore, [tool.definition for tool in agent.cognition.tools])
     llm = model_for(agent, setup.turns)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would touch, and so copy, every page
     _READY.append(_Ready(setup, agent, llm, threading.active_count(), made))
 
 
