@@ -197,6 +197,11 @@ class ShimJournal(StoreWrapper):
         self._runs.pop(self._name(run), None)
         return deleted
 
+    @property
+    def keeps_values(self) -> bool:
+        """Never: only the memory store in front could, and it is gone with the process."""
+        return False
+
     async def save(self, checkpoint: Checkpoint) -> None:
         """See `CheckpointPort.save`."""
         await self._port.save(checkpoint)

@@ -17,6 +17,7 @@ from agentkit.core.contracts.errors import (
     RunInUse,
     StoreMisused,
 )
+from agentkit.core.contracts.once import Claim
 from agentkit.core.contracts.ports import TERMINAL_STATUSES, Head, Lease, Row, Summary
 from agentkit.state.journal.codec import MAX_ENTRY_BYTES
 
@@ -89,6 +90,13 @@ def may_acquire(head: Head, supersede: int | None) -> bool:
 def took_over(head: Head) -> bool:
     """Whether whoever held the lease before had neither released it nor finished the run."""
     return bool(head.owner) and not _ended(head.summary)
+
+
+def claimed_by(holder: str, value: str | None, token: str) -> Claim:
+    """What a key that `holder` has claimed, and perhaps settled, is for the claimant `token`."""
+    if value is not None:
+        return Claim("settled", value)
+    return Claim("ours" if holder == token else "open")
 
 
 def next_epoch(last: int, *, wall_ms: int) -> int:

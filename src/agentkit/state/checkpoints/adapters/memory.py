@@ -8,9 +8,11 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
+from agentkit.core.contracts.once import Claim
 from agentkit.core.contracts.ports import (
     TERMINAL_STATUSES,
     ClockPort,
@@ -25,7 +27,7 @@ from agentkit.core.contracts.ports import (
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
-from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+from agentkit.state.checkpoints.adapters._store_clock import Expiry, StoreClock
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
 
 __all__ = ["InMemoryCheckpointStore"]
@@ -147,6 +149,23 @@ class InMemoryCheckpointStore(SlotMethods):
         with self._data.lock:
             return self._data.delete((self._scope, run))
 
+    @property
+    def keeps_values(self) -> bool:
+        """Always; see `OncePort`."""
+        return True
+
+    async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
+        """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
+        check_id(key, what="key")
+        with self._data.lock:
+            return self._data.claim_value((self._scope, key), token, ttl_seconds)
+
+    async def settle_value(self, key: str, *, token: str, value: str) -> bool:
+        """Keep the value of one's own claim; see `OncePort.settle_value`."""
+        check_id(key, what="key")
+        with self._data.lock:
+            return self._data.settle_value((self._scope, key), token, value)
+
     def restore(self, head: Head, rows: Sequence[Row]) -> None:
         """Put a run in as it was kept elsewhere, over what is here; its lease has lapsed."""
         with self._data.lock:
@@ -170,6 +189,12 @@ class _Run:
     claims: int = 0
 
 
+class _Value(NamedTuple):
+    token: str
+    value: str | None
+    expiry: Expiry
+
+
 class _Data:
     """What the views of one store share. Callers hold `lock`."""
 
@@ -178,6 +203,7 @@ class _Data:
         self.number = next(_numbers)
         self.lock = threading.Lock()
         self.runs: dict[tuple[str, str], _Run] = {}
+        self.values: dict[tuple[str, str], _Value] = {}
         self.forgotten = 0
 
     def shown(self, kept: _Run) -> Head:
@@ -261,6 +287,22 @@ class _Data:
             raise rules.in_use(key[1], head)
         self.forgotten = max(self.forgotten, head.epoch)
         del self.runs[key]
+        return True
+
+    def claim_value(self, key: tuple[str, str], token: str, ttl_seconds: float) -> Claim:
+        found = self.values.get(key)
+        if found is not None and not self.clock.has_lapsed(found.expiry):
+            return rules.claimed_by(found.token, found.value, token)
+        kept = self.values.items()
+        self.values = {at: one for at, one in kept if not self.clock.has_lapsed(one.expiry)}
+        self.values[key] = _Value(token, None, self.clock.expiry(ttl_seconds))
+        return Claim("ours")
+
+    def settle_value(self, key: tuple[str, str], token: str, value: str) -> bool:
+        found = self.values.get(key)
+        if found is None or found.token != token:
+            return False
+        self.values[key] = found._replace(value=value)
         return True
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
+from agentkit.core.contracts.once import Claim
 from agentkit.core.contracts.ports import (
     ClockPort,
     Head,
@@ -33,6 +34,7 @@ from agentkit.state.checkpoints.adapters._sqlite_transact import (
     TRANSACTION_SECONDS,
     Transactions,
 )
+from agentkit.state.checkpoints.adapters._sqlite_values import SqliteValues
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
     LanePort,
     Seat,
@@ -218,6 +220,27 @@ class SqliteCheckpointStore(SlotMethods):
             timeout_seconds=timeout_seconds,
         )
 
+    @property
+    def keeps_values(self) -> bool:
+        """Always; see `OncePort`."""
+        return True
+
+    async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
+        """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
+        check_id(key, what="key")
+        values, scope = self._engine.values, self._scope
+        return await self._engine.writer.submit(
+            lambda db: values.claim(db, scope, key, token=token, ttl_seconds=ttl_seconds)
+        )
+
+    async def settle_value(self, key: str, *, token: str, value: str) -> bool:
+        """Keep the value of one's own claim; see `OncePort.settle_value`."""
+        check_id(key, what="key")
+        values, scope = self._engine.values, self._scope
+        return await self._engine.writer.submit(
+            lambda db: values.settle(db, scope, key, token=token, value=value)
+        )
+
     async def durability(self) -> Durability:
         """What the connection that writes is set to, as SQLite itself says."""
         sql = queries("sqlite")["durability"]
@@ -241,6 +264,7 @@ class _Engine:
     ) -> None:
         self.path = file.path
         self.journal = SqliteJournal(clock)
+        self.values = SqliteValues(clock)
         self.transactions = Transactions(
             file, self.journal, clock, limit_seconds=transaction_seconds
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar
 
 from agentkit.core.contracts.errors import StoreMisused
+from agentkit.core.contracts.once import Claim, OncePort, keeps_values
 from agentkit.core.contracts.ports import (
     Checkpoint,
     Head,
@@ -129,6 +130,25 @@ class StoreWrapper:
             threads=threads,
             timeout_seconds=timeout_seconds,
         )
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether the inner store keeps values."""
+        return keeps_values(self.inner) is not None
+
+    async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
+        """Forward to `OncePort.claim_value`."""
+        return await self._values().claim_value(key, token=token, ttl_seconds=ttl_seconds)
+
+    async def settle_value(self, key: str, *, token: str, value: str) -> bool:
+        """Forward to `OncePort.settle_value`."""
+        return await self._values().settle_value(key, token=token, value=value)
+
+    def _values(self) -> OncePort:
+        port = keeps_values(self.inner)
+        if port is None:
+            raise StoreMisused(f"{self.inner.location} keeps no values for `once`")
+        return port
 
     async def aclose(self) -> None:
         """Forward to `JournalPort.aclose`."""

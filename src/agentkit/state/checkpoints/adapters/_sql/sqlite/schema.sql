@@ -36,6 +36,17 @@ CREATE TABLE agentkit_entry (
     body BLOB NOT NULL,
     chained BLOB NOT NULL
 );
+CREATE TABLE agentkit_value (
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    token TEXT NOT NULL,
+    value TEXT,
+    boot TEXT NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    expires_wall_ms INTEGER NOT NULL,
+    UNIQUE (scope, key)
+);
+CREATE INDEX agentkit_value_lapse ON agentkit_value (expires_wall_ms);
 CREATE VIEW agentkit_journal AS
     SELECT r.scope, r.run, e.place & 4294967295 AS seq, CAST(e.body AS TEXT) AS body
     FROM agentkit_entry AS e JOIN agentkit_run AS r ON r.number = e.place >> 32;
