@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from agentkit.core.contracts.errors import StoreDamaged
 from agentkit.core.contracts.ports import Row
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
-from agentkit.state.checkpoints.adapters._sqlite_wal import read_log
+from agentkit.state.checkpoints.adapters._sqlite_wal import _checksum, read_log
 from tests.state.stores.helpers import contents, left_behind, rows, started, summary
 
 HEADER = 32
@@ -163,6 +164,41 @@ def test_frames_of_an_earlier_round_are_no_damage(tmp_path: Path) -> None:
     assert 0 < log.bad_frame < 10, "the log was started again"
     assert not log.damaged
     assert rows(1, 41) == asyncio.run(_read(path))
+
+
+def _log_of(rounds: Sequence[Sequence[int]]) -> bytes:
+    """A log that was started again for each round but the first; a frame is the size that its
+    transaction leaves the database with, or 0 where it does not end one.
+    """
+    log = bytearray()
+    for number, commits in enumerate(rounds, 1):
+        head = struct.pack(">6I", 0x377F0682, 3007000, PAGE, number, number, 7 + number)
+        sums = _checksum(head, (0, 0), "<")
+        new = head + struct.pack(">2I", *sums)
+        for place, commit in enumerate(commits, 1):
+            start, data = struct.pack(">2I", place, commit), bytes([number, place]) * (PAGE // 2)
+            sums = _checksum(data, _checksum(start, sums, "<"), "<")
+            new += start + struct.pack(">4I", number, 7 + number, *sums) + data
+        log[: len(new)] = new
+    return bytes(log)
+
+
+def test_a_frame_with_the_first_bytes_of_an_older_one_is_a_torn_tail(tmp_path: Path) -> None:
+    """A frame's header may lie in two sectors. Where the disk wrote the second one alone, the frame
+    seems to end a transaction, as the older one there did, and a commit seems to follow it.
+    """
+    frame = 42
+    start = HEADER + (frame - 1) * FRAME
+    assert 8 == -start % 512, "the header's first 8 bytes lie in a sector of their own"
+    old = [50] * 60
+    new = [50] * (frame - 1) + [0, 50]
+    whole, before = _log_of([old, new]), _log_of([old])
+    torn = whole[:start] + before[start : start + 8] + whole[start + 8 :]
+    (tmp_path / "wal").write_bytes(torn)
+
+    log = read_log(tmp_path / "wal", page_size=PAGE)
+
+    assert (frame, False) == (log.bad_frame, log.damaged)
 
 
 def test_a_log_without_its_file_is_not_thrown_away(left: Path, tmp_path: Path) -> None:

@@ -15,9 +15,7 @@ from agentkit.testing.disk.trouble import Run, Trial, carried_on, surfaced
 
 __all__ = ["can_mount", "full_disk", "on_small_disk"]
 
-DISK_KILOBYTES = 512
-"""Of the file system that is filled."""
-
+_DISK_KILOBYTES = 512
 _STEP_KILOBYTES = 4
 _SECONDS = 60.0
 
@@ -61,7 +59,7 @@ def on_small_disk(arguments: list[str], folder: Path) -> int:
     """Run `python -m agentkit.testing.disk …` with a small file system at `folder`, which only that
     process sees; its exit code.
     """
-    script = f'mount -t tmpfs -o size={DISK_KILOBYTES}k small "$0" && exec "$@"'
+    script = f'mount -t tmpfs -o size={_DISK_KILOBYTES}k small "$0" && exec "$@"'
     command = [sys.executable, "-m", "agentkit.testing.disk", *arguments]
     return subprocess.run(  # noqa: S603 - itself
         [*_namespace(), "sh", "-c", script, str(folder), *command], check=False

@@ -93,7 +93,7 @@ def _follow(frames: Iterator[_Frame], salts: tuple[int, int], seed: Sums, order:
         sums = frame.sums(seed, order)
         if not frame.page or frame.salts != salts or sums != frame.stored:
             seeds = {frame.stored, sums}
-            ended = frame.commit and bool(set(frame.salts) & set(salts))
+            ended = _ended(frame, salts, seed, order)
             damaged = _continues(frames, salts, seeds, order, ended=ended)
             return Log(first_page, number, damaged, salts)
         seed = sums
@@ -102,6 +102,19 @@ def _follow(frames: Iterator[_Frame], salts: tuple[int, int], seed: Sums, order:
         if frame.commit:
             first_page = pending
     return Log(first_page, 0, damaged=False, salts=salts)
+
+
+def _ended(frame: _Frame, salts: tuple[int, int], seed: Sums, order: str) -> bool:
+    """Whether the bad frame was the last of its transaction, by what is left of it.
+
+    Its first 8 bytes say so. When the log was started again and the power failed, they may be those
+    of an older frame: a header that lies in two sectors of the disk was then written in part. The
+    checksum behind them tells what they should be.
+    """
+    if not frame.commit or not set(frame.salts) & set(salts):
+        return False
+    first, second = _undone(frame.data, frame.stored, order)
+    return (second - seed[1] - first) & _MASK != 0
 
 
 def _continues(
@@ -163,4 +176,14 @@ def _checksum(data: bytes, seed: Sums, order: str) -> Sums:
     for even, odd in zip(words, words, strict=True):
         first = (first + even + second) & _MASK
         second = (second + odd + first) & _MASK
+    return first, second
+
+
+def _undone(data: bytes, sums: Sums, order: str) -> Sums:
+    """What the checksum was before `data`."""
+    first, second = sums
+    words = reversed(struct.unpack(f"{order}{len(data) // 4}I", data))
+    for odd, even in zip(words, words, strict=True):
+        second = (second - odd - first) & _MASK
+        first = (first - even - second) & _MASK
     return first, second
