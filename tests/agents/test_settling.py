@@ -114,6 +114,21 @@ async def test_a_call_in_doubt_is_settled_without_driving_the_run(
         assert "ann" == (await bodies_of(store, e.ToolStarted))[-1].by
 
 
+async def test_a_question_is_settled_once() -> None:
+    """The same word again says nothing new; another one is refused."""
+    store, llm = await _killed(), model()
+    waiting = await AGENT.run(TASK, context(llm, store))
+    assert waiting.suspended is not None
+
+    await settle_call(store, RUN, "1.0", Decision("skip", actor="ann"))
+    decided = await store.read(RUN)
+    await settle_call(store, RUN, "1.0", Decision("skip", actor="ann"))
+    with pytest.raises(InvalidDecision, match="was already decided"):
+        await settle_call(store, RUN, "1.0", Decision("run_again"))
+
+    assert decided == await store.read(RUN)
+
+
 @pytest.mark.parametrize("name", ["1.1", "c1", "q8"])
 async def test_a_call_is_named_by_place_label_or_question(name: str) -> None:
     """One of two calls is settled; the other one is still asked about."""

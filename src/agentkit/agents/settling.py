@@ -60,12 +60,12 @@ async def settle_call(
     state = await load_known(port, run_id)
     lane, found = _find(state, call)
     check_decision_texts(state, call, decision)
-    if not found.waiting:
+    if found.question is None:
         await _refuse_while_at_work(port, run_id, call)
 
     def notes(now: RunState) -> list[e.Body]:
         _, newest = _find(now, call)
-        if newest.waiting and newest.question is not None:
+        if newest.question is not None:
             return [*check_decisions(now, {newest.question.id: decision})]
         return [_reported(lane, newest, decision)]
 
@@ -131,7 +131,7 @@ def _find(state: RunState, name: str) -> tuple[LaneState, CallState]:
         for lane in state.lanes.values()
         if lane.turn is not None and not lane.turn.closed
         for call in lane.turn.calls
-        if call.waiting or (not call.settled and call.doubtful(call.attempt))
+        if call.question is not None or (not call.settled and call.doubtful(call.attempt))
     ]
     found = [(lane, call) for lane, call in calls if name in _names(lane, call)]
     if len(found) == 1:

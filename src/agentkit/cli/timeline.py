@@ -62,7 +62,10 @@ def _text(entry: e.Entry) -> str:
         return (
             f"model   attempt {body.attempt} failed ({body.kind}), {again}: {shorten(body.message)}"
         )
-    if isinstance(body, e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked):
+    if isinstance(
+        body,
+        e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked | e.OutcomeReported,
+    ):
         return _tool_text(entry, body)
     return _run_text(body)
 
