@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from agentkit.agents.recording import Recording
 from agentkit.agents.registry import Checked
 from agentkit.agents.transact import TransactionalCall
 from agentkit.core.contracts import entries as e
@@ -20,7 +21,7 @@ from agentkit.tools import Tool, ToolContext, reconcile
 from agentkit.tools.execute import Attempt
 from agentkit.tools.outcome import Ended, judge, result_of
 
-__all__ = ["MAX_WHY_CHARACTERS", "CallRunner", "Done", "Item", "Looked", "News", "Recorder", "Told"]
+__all__ = ["MAX_WHY_CHARACTERS", "CallRunner", "Done", "Item", "Looked", "News", "Told"]
 
 MAX_WHY_CHARACTERS = 500
 """Longest text of a `reconcile` that could not tell, as the person who decides sees it."""
@@ -58,7 +59,6 @@ class News:
 
 
 Item: TypeAlias = Done | Looked | Told | News
-Recorder: TypeAlias = Callable[[int, str, Callable[[], Awaitable[object]]], Awaitable[JSON]]
 
 
 class CallRunner:
@@ -68,7 +68,7 @@ class CallRunner:
         run_id, scope, identity, epoch: of the run, for the tools' contexts.
         threads: where synchronous tools run.
         check: raises where the drive may not act any more.
-        recorder: makes `ToolContext.record` durable: (index, name, produce) to the recorded value.
+        recording: makes `ToolContext.record` and `once` durable.
         late: hears of the outcome of an attempt that had been given up, whenever that may be.
     """
 
@@ -81,7 +81,7 @@ class CallRunner:
         epoch: int,
         threads: ToolThreads,
         check: Callable[[], None],
-        recorder: Recorder,
+        recording: Recording,
         late: Callable[[e.ToolFinished], None],
     ) -> None:
         self._run_id = run_id
@@ -90,7 +90,7 @@ class CallRunner:
         self._epoch = epoch
         self._threads = threads
         self._check = check
-        self._recorder = recorder
+        self._recording = recording
         self._late = late
         self._attempts: dict[int, Attempt] = {}
         self._transactions: dict[int, TransactionalCall] = {}
@@ -233,6 +233,7 @@ class CallRunner:
             fencing_token=self._epoch,
             attempt=started.attempt,
             recorder=lambda name, produce: self._record(started, name, produce),
+            keeper=lambda key, ttl, produce: self._keep(started, key, ttl, produce),
             reporter=lambda text: self._report(started, text),
             loop=self._loop,
         )
@@ -240,16 +241,29 @@ class CallRunner:
     async def _record(
         self, started: e.ToolStarted, name: str, produce: Callable[[], Awaitable[object]]
     ) -> JSON:
-        """Record for an attempt; not for one that was left behind when it ran out of time or its
-        drive ended: another call may stand in its place by now.
+        self._check_attempt(started, name)
+        return await self._recording.record(started.index, name, produce)
+
+    async def _keep(
+        self,
+        started: e.ToolStarted,
+        key: str,
+        ttl_seconds: float,
+        produce: Callable[[], Awaitable[object]],
+    ) -> JSON:
+        self._check_attempt(started, key)
+        return await self._recording.once(key, ttl_seconds, produce)
+
+    def _check_attempt(self, started: e.ToolStarted, name: str) -> None:
+        """Refuse an attempt that was left behind when it ran out of time or its drive ended:
+        another call may stand in its place by now.
         """
         if started.transactional:
-            text = "record() is not for a transactional tool: its effects are one with its outcome"
-            raise StatementRefused(f"{started.name}: {text}")
+            text = "record() and once() are not for a transactional tool: it is one unit already"
+            raise StatementRefused(f"{started.name}: {text}, so {name!r} was not done")
         if self._under_way.get(started.index) is not started:
             text = f"this attempt at {started.name} is over, so {name!r} was not done"
             raise LeaseLost(f"run {self._run_id!r}: {text}", run_id=self._run_id)
-        return await self._recorder(started.index, name, produce)
 
     def _report(self, started: e.ToolStarted, text: str) -> None:
         if self._under_way.get(started.index) is started:

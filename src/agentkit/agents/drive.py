@@ -92,7 +92,9 @@ class Drive:
         self._ended: dict[int, e.ToolFinished] = {}
         self._verdicts: dict[int, Verdict] = {}
         self._reports = Reports(self._journal, spec, token=context.services.chance.token)
-        recording = Recording(self._journal, lane=spec.lane, check=self._tenure.check)
+        recording = Recording(
+            self._journal, lane=spec.lane, check=self._tenure.check, services=context.services
+        )
         self._runner = CallRunner(
             run_id=context.correlation_id,
             scope=context.scope,
@@ -100,7 +102,7 @@ class Drive:
             epoch=self._epoch,
             threads=threads,
             check=self._tenure.check,
-            recorder=recording.record,
+            recording=recording,
             late=self._reports.tell_later,
         )
 

@@ -1,10 +1,11 @@
-"""What a running tool knows about its call, and the two things it may ask of the runtime."""
+"""What a running tool knows about its call, and what it may ask of the runtime."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TypeAlias, cast
@@ -14,12 +15,17 @@ from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.contracts.values import decode_value, encode_value, to_text
 
-__all__ = ["Recorder", "Reporter", "ToolContext"]
+__all__ = ["Keeper", "Recorder", "Reporter", "ToolContext"]
 
 Recorder: TypeAlias = "Callable[[str, Callable[[], Awaitable[object]]], Awaitable[JSON]]"
 """`recorder(name, produce)`: the decoded value recorded under `name` for this call; where there is
 none, `await produce()`, make its encoded form durable, and return that decoded. Runs in the
 runtime's loop. It is never entered twice at once for one name."""
+
+Keeper: TypeAlias = "Callable[[str, float, Callable[[], Awaitable[object]]], Awaitable[JSON]]"
+"""`keeper(key, ttl_seconds, produce)`: the decoded value kept under `key`; where nobody has claimed
+it, claim it, `await produce()`, keep its encoded form, and return that decoded. Runs in the
+runtime's loop."""
 
 Reporter: TypeAlias = "Callable[[str], None]"
 """`reporter(text)`: show progress. Called in the runtime's loop; must not block."""
@@ -30,7 +36,7 @@ class ToolContext:
     """Passed to a tool's parameter that is annotated with it; the model does not see it.
 
     The runtime builds one per attempt. A test may build one by hand: everything has a default, and
-    `record` then keeps its values in memory.
+    `record` and `once` then keep their values in memory, for as long as the context lives.
 
     Args:
         idempotency_key: the same for every attempt of this call, in any process; different for
@@ -43,9 +49,8 @@ class ToolContext:
         attempt: 1 for the first attempt of this call.
         tool: the tool's name.
         call_id: the provider's label of the call; it is no identity.
-        recorder: see `Recorder`; for the runtime.
-        reporter: see `Reporter`; for the runtime.
-        loop: the loop in which `recorder` and `reporter` run; for the runtime.
+        recorder, keeper, reporter: see `Recorder`, `Keeper`, `Reporter`; for the runtime.
+        loop: the loop in which these run; for the runtime.
     """
 
     idempotency_key: str = ""
@@ -57,14 +62,19 @@ class ToolContext:
     tool: str = ""
     call_id: str = ""
     recorder: Recorder = field(default_factory=lambda: _in_memory({}), repr=False)
+    keeper: Keeper = field(default_factory=lambda: _kept_in_memory({}), repr=False)
     reporter: Reporter = field(default=lambda _text: None, repr=False)
     loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
     _faults: list[BaseException] = field(default_factory=list, init=False, repr=False)
-    _locks: dict[str, asyncio.Lock] = field(default_factory=dict, init=False, repr=False)
+    _locks: dict[tuple[str, str], asyncio.Lock] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def fault(self) -> BaseException | None:
-        """The store's or run's error that `record` met first; it outweighs the tool's outcome."""
+        """The store's or run's error that `record` or `once` met first; it outweighs the tool's
+        outcome.
+        """
         return self._faults[0] if self._faults else None
 
     def progress(self, text: str) -> None:
@@ -102,6 +112,67 @@ class ToolContext:
             LeaseLost: another worker owns the run; as above.
         """
         check_id(name, what="name of a recorded step")
+        return await self._guarded(
+            ("record", name), fn, lambda produce: self.recorder(name, produce)
+        )
+
+    def record_sync(self, name: str, fn: Callable[[], object]) -> JSON:
+        """`record` for sync tools: blocks the tool's thread; `fn` (sync) runs in that thread.
+
+        Raises:
+            RuntimeError: called in an event loop's thread, where it would block the loop.
+        """
+        return self._from_thread("record", lambda step: self.record(name, step), fn)
+
+    async def once(self, key: str, ttl_seconds: float, fn: Callable[[], object]) -> JSON:
+        """Run `fn` at most once within `ttl_seconds`, whoever asks: for sinks without keys of their
+        own.
+
+        Within that time, from the first call on, every later call with this key gets the value of
+        the first: in any run, tool, attempt and process of this scope. That `fn` is about to run is
+        durable before it does, and its value after; in between, and after a crash or an exception
+        in between, nobody knows whether it took effect. Then, until the time is over, `fn` is not
+        run again by anybody.
+
+        Args:
+            key: names the effect, such as `mail:order-17`; checked like an id.
+            ttl_seconds: for how long.
+            fn: takes no arguments, sync (run in the loop) or async.
+
+        Returns:
+            The value as it is read back from the store (see the reference page "Values"), also
+            the first time.
+
+        Raises:
+            OutcomeUnknown: somebody is at it, or was and never said how it ended. Let it pass: it
+                makes the call one in doubt.
+            ResultNotStorable: `fn` ran, and its value cannot be kept.
+            StoreError, LeaseLost: as for `record`.
+            ValueError: `ttl_seconds` is not a positive number.
+        """
+        check_id(key, what="key")
+        number = isinstance(ttl_seconds, int | float) and not isinstance(ttl_seconds, bool)
+        if not number or not 0 < ttl_seconds < math.inf:
+            raise ValueError(f"ttl_seconds must be a positive number, not {ttl_seconds!r}")
+        return await self._guarded(
+            ("once", key), fn, lambda produce: self.keeper(key, ttl_seconds, produce)
+        )
+
+    def once_sync(self, key: str, ttl_seconds: float, fn: Callable[[], object]) -> JSON:
+        """`once` for sync tools: blocks the tool's thread; `fn` (sync) runs in that thread.
+
+        Raises:
+            RuntimeError: called in an event loop's thread, where it would block the loop.
+        """
+        return self._from_thread("once", lambda step: self.once(key, ttl_seconds, step), fn)
+
+    async def _guarded(
+        self,
+        place: tuple[str, str],
+        fn: Callable[[], object],
+        keep: Callable[[Callable[[], Awaitable[object]]], Awaitable[JSON]],
+    ) -> JSON:
+        """`keep` with `fn`, one at a time for each place; whatever fails beside `fn` is a fault."""
         raised: list[BaseException] = []
 
         async def produce() -> object:
@@ -113,23 +184,26 @@ class ToolContext:
                 raise
 
         try:
-            async with self._locks.setdefault(name, asyncio.Lock()):
-                return await self.recorder(name, produce)
+            async with self._locks.setdefault(place, asyncio.Lock()):
+                return await keep(produce)
         except (StoreError, RunError) as exc:
             if exc not in raised and not isinstance(exc, EntryTooLarge):
                 self._faults.append(exc)
             raise
 
-    def record_sync(self, name: str, fn: Callable[[], object]) -> JSON:
-        """`record` for sync tools: blocks the tool's thread; `fn` (sync) runs in that thread.
-
-        Raises:
-            RuntimeError: called in an event loop's thread, where it would block the loop.
-        """
+    def _from_thread(
+        self,
+        what: str,
+        keep: Callable[[Callable[[], object]], Coroutine[object, object, JSON]],
+        fn: Callable[[], object],
+    ) -> JSON:
+        """`keep` in the runtime's loop, with `fn` in this thread."""
         if _running_loop() is not None:
-            raise RuntimeError("record_sync() blocks the event loop: use `await context.record(…)`")
+            raise RuntimeError(
+                f"{what}_sync() blocks the event loop: use `await context.{what}(…)`"
+            )
         if self.loop is None:
-            return asyncio.run(self.record(name, fn))
+            return asyncio.run(keep(fn))
         loop = self.loop
         asked: SimpleQueue[asyncio.Future[tuple[object, BaseException | None]] | None]
         asked = SimpleQueue()
@@ -143,7 +217,7 @@ class ToolContext:
             # SystemExit and its like would end the loop; here they concern the tool's thread only.
             raise exc if isinstance(exc, Exception) else _StepLeft
 
-        recorded = asyncio.run_coroutine_threadsafe(self.record(name, produce), loop)
+        recorded = asyncio.run_coroutine_threadsafe(keep(produce), loop)
         recorded.add_done_callback(lambda _: asked.put(None))
         answer = asked.get()
         if answer is None:
@@ -182,6 +256,11 @@ def _in_memory(values: dict[str, str]) -> Recorder:
         return decode_value(values[name])
 
     return recorder
+
+
+def _kept_in_memory(values: dict[str, str]) -> Keeper:
+    recorder = _in_memory(values)
+    return lambda key, _ttl_seconds, produce: recorder(key, produce)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -157,6 +157,11 @@ class Journal:
                 raise cancelled
             return entries
 
+    @property
+    def port(self) -> JournalPort:
+        """The store."""
+        return self._port
+
     async def note(self, build: Build, *, note_id: str, lane: str) -> None:
         """Append without the lease what `build` says; see `append_note`."""
         await append_note(
