@@ -132,6 +132,10 @@ class _Reader:
             for call in self.calls.values():
                 if body.question in call.questions:
                     call.answers += (body.answer,)
+        elif isinstance(body, e.OutcomeReported):
+            call = self.calls[Place(lane, body.turn, body.index)]
+            if not call.outcome and body.outcome not in _OPEN:
+                call.outcome, call.content = body.outcome, body.content
         else:
             self._of_run(body)
 
