@@ -2,10 +2,12 @@
 
 import asyncio
 import typing
+from contextlib import aclosing
 
 import pytest
 
 from agentkit.agents import AgentEvent, AgentResult
+from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.types import StopReason, Usage
 from agentkit.core.testing import FakeLLM, Turn
@@ -234,3 +236,47 @@ async def test_the_last_event_alone_holds_the_result() -> None:
 
     holders: list[AgentEvent] = [event for event in events if event.result is not None]
     assert [events[-1]] == holders
+
+
+KINDS: dict[str, type] = {
+    "tool_call": e.ModelAnswered,
+    "tool_result": e.ToolFinished,
+    "step": e.StepCompleted,
+    "final": e.Finished,
+}
+
+
+@pytest.mark.parametrize("leave_after", range(1, 10))
+async def test_f130_an_events_id_is_its_place_in_the_journal_over_all_workers(
+    leave_after: int,
+) -> None:
+    """F130: one stream is left after n events and another worker goes on: each durable event names
+    the entry that it was made of, none is told twice unless it says that it is replayed, and what
+    can come again has no id.
+    """
+    store = InMemoryCheckpointStore()
+    llm = then([calls(call("look", what="a"), call("look", call_id="c2", what="b"))] * 2)
+    events: list[AgentEvent] = []
+    stream = agent_of(look).stream(TASK, context(llm, store))
+    async with aclosing(stream):
+        async for event in stream:
+            events.append(event)
+            if len(events) == leave_after:
+                break
+    events += await events_of(agent_of(look).stream(TASK, context(llm, store)))
+
+    journal = {entry.seq: entry.body for entry in await entries_of(store)}
+    durable = [event for event in events if event.id is not None]
+    told_once = [
+        (event.type, event.id, event.call.id if event.call is not None else "")
+        for event in durable
+        if not event.replayed and event.attempt <= 1
+    ]
+    assert len(told_once) == len(set(told_once))
+    for event in durable:
+        body = journal[event.id or 0]
+        assert isinstance(body, KINDS[event.type])
+        if isinstance(body, e.ToolFinished):
+            assert (body.content, body.attempt) == (event.text, event.attempt)
+    provisional = {"message_delta", "message_reset", "progress", "repair"}
+    assert {event.type for event in events if event.id is None} <= provisional
