@@ -63,12 +63,14 @@ def test_one_that_doubles(crash_everywhere):
 
 def test_it_finds_agents_of_test_files_under_xdist_and_asyncio(tmp_path: Path) -> None:
     """Workers import the test file by its path; the report of what fails is in pytest's own."""
-    (tmp_path / "test_mine.py").write_text(TESTS)
+    checks = tmp_path / "checks"  # on nobody's path
+    checks.mkdir()
+    (checks / "test_mine.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
         "filterwarnings = error\naddopts = --import-mode=importlib\n"
     )
-    done = _pytest(tmp_path, "-n", "2", "-q")
+    done = _pytest(tmp_path, "-n", "2", "-q", "-c", "../pytest.ini", "../checks")
 
     assert "1 failed, 2 passed" in done, done
     assert "crash_everywhere(…, at='tool:after:act@1')" in done
@@ -104,6 +106,8 @@ def test_the_plugin_loads_nothing_before_it_is_used() -> None:
 
 def _pytest(folder: Path, *arguments: str) -> str:
     """Run pytest there as an installation would: with an entry point, and no `-p`."""
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
     installed = folder / "site" / "shown-1.dist-info"
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: shown\nVersion: 1\n")
@@ -112,7 +116,7 @@ def _pytest(folder: Path, *arguments: str) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
-        cwd=folder,
+        cwd=elsewhere,
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
             "PYTHONPATH": f"{installed.parent}{os.pathsep}{SOURCES}",
