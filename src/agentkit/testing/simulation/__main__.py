@@ -12,6 +12,7 @@ import sys
 import msgspec
 
 from agentkit.core.runtime import SystemClock
+from agentkit.testing.simulation._tools import POLICIES
 from agentkit.testing.simulation.campaign import MAX_FAILED_SEEDS, Tally
 from agentkit.testing.simulation.schedule import simulate
 
@@ -30,6 +31,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first schedule's; then +1 each")
     parser.add_argument("--seconds", type=float, default=3_600.0, help="how long at most")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        choices=sorted({*POLICIES.values()}),
+        help="only tools of this policy (repeatable)",
+    )
     parser.add_argument("--trace", action="store_true", help="show what happens (one process)")
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -51,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _show(given: argparse.Namespace, tally: Tally) -> None:
     for seed in range(given.seed, given.seed + given.schedules):
-        outcome = simulate(seed, traced=True)
+        outcome = simulate(seed, policies=given.policy, traced=True)
         sys.stdout.write("\n".join([f"--- seed {seed}", *outcome.trace, "", ""]))
         tally.add(outcome)
 
@@ -71,7 +79,7 @@ async def _campaign(given: argparse.Namespace, tally: Tally) -> None:
 async def _listen(given: argparse.Namespace, part: int, jobs: int, tally: Tally) -> None:
     command = [sys.executable, "-m", "agentkit.testing.simulation", f"--part={part}"]
     command += [f"--jobs={jobs}", f"--seed={given.seed}", f"--schedules={given.schedules}"]
-    command += [f"--seconds={given.seconds}"]
+    command += [f"--seconds={given.seconds}", *(f"--policy={one}" for one in given.policy)]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     output = child.stdout
     if output is None:
@@ -99,7 +107,7 @@ def _play_part(given: argparse.Namespace, *, until: float) -> int:
     for seed in range(given.seed + given.part, given.seed + given.schedules, given.jobs):
         if clock.elapsed() >= until:
             break
-        tally.add(simulate(seed))
+        tally.add(simulate(seed, policies=given.policy))
         if tally.schedules == _CHUNK or tally.failed:
             if not _tell(tally):
                 return 1

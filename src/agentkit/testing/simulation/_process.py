@@ -113,8 +113,9 @@ class Process:
         self.say("goes on")
         self.frozen = False
         self.loop.let_go()
+        dice = self.world.dice
         for action in self._deferred:
-            self.in_thread(self.world.dice.random() * 0.01, action)
+            self.in_thread(dice.random() * dice.choice((0.01, 3.0)), action)
         self._deferred.clear()
 
     def _let_go(self) -> None:

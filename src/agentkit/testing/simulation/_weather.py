@@ -23,6 +23,7 @@ KINDS: Final = (
     "model failure",
     "tool failure",
     "hung tool",
+    "no thread free",
 )
 """Every fault there is, by the name under which it is counted."""
 
@@ -30,6 +31,7 @@ _BLOWS: Final = ("crash", "crash", "pause", "pause", "pause", "stall", "cancel",
 _LAST_BLOW: Final = 90
 _LAST_WAIT: Final = 8
 _PAUSES: Final = ((0.5, 14.0), (18.0, 50.0), (30.0, 58.0))
+_LAST_MESSAGE: Final = 20
 _HUNG: Final = 0.25
 _STRAY: Final = 0.1
 
@@ -63,9 +65,9 @@ class Weather:
     Blows (crash, pause, stall, cancellation, a step of the clock) hit a process between two
     callbacks of its loop, which is at any of its awaits: most of them one that holds the run's
     lease or believes so. Some come after a number of callbacks, so that each await is as likely as
-    any other; some at a time, so that long acts are hit as often as they are long; and some at a
-    wait inside of a tool or of the model, where an act is half done. Everything else hits single
-    messages, calls and answers.
+    any other; some at a time, so that long acts are hit as often as they are long; some at a wait
+    inside of a tool or of the model, where an act is half done; and some while a message to the
+    store is under way. Everything else hits single messages, calls and answers.
 
     Args:
         world: whose dice are used.
@@ -101,6 +103,10 @@ class Weather:
         rough = dice.choice((0.0, 0.0, 0.01, 0.04, 0.12))
         self._bad_message = rough
         self._bad_call = dice.choice((0.0, 0.0, 0.05, 0.2))
+        self._under_way = {
+            dice.randint(1, _LAST_MESSAGE): dice.choice(_BLOWS) for _ in range(dice.choice((0, 1)))
+        }
+        self._messages = 0
         self._steps = 0
         self._waits = 0
         world.after(dice.uniform(5.0, 60.0), self._clear_up)
@@ -119,9 +125,11 @@ class Weather:
     def wait_inside(self, process: Process) -> None:
         """A tool or the model of the process is about to wait; this may be the moment."""
         self._waits += 1
-        kind = self._inside.get(self._waits)
+        self._strike_soon(self._inside.get(self._waits), process, 0.0)
+
+    def _strike_soon(self, kind: str | None, process: Process, seconds: float) -> None:
         if kind is not None and not self.calm:
-            self.world.after(0.0, lambda: None if process.gone else self._strike(kind, process))
+            self.world.after(seconds, lambda: None if process.gone else self._strike(kind, process))
 
     def _strike_driver(self, kind: str) -> None:
         """Hit one that may hold the lease now."""
@@ -158,6 +166,10 @@ class Weather:
         """The fate of the next message of a process."""
         dice = self.world.dice
         there, back = 0.001 + 0.02 * dice.random(), 0.001 + 0.02 * dice.random()
+        if process.driving and self._under_way:
+            self._messages += 1
+            kind = self._under_way.pop(self._messages, None)
+            self._strike_soon(kind, process, dice.uniform(0.0, there + back))
         if self.calm or not self.world.likely(self._bad_message):
             return Fate(there, back)
         kind = dice.choice(("lost request", "lost answer", "duplicate", "slow message"))
@@ -180,13 +192,16 @@ class Weather:
         dice, usual = self.world.dice, self.world.likely(0.8)
         return dice.expovariate(2.0) if usual else dice.uniform(1.0, 8.0)
 
-    def wait(self) -> float:
-        """How long something within a machine takes."""
-        return self.world.dice.random() * 0.02
+    def thread(self) -> float:
+        """How long a call waits for a thread, or an answer for the loop."""
+        dice = self.world.dice
+        if self.failure("no thread free"):
+            return dice.uniform(0.5, 40.0)
+        return dice.random() * 0.02
 
     def failure(self, kind: str) -> bool:
         """Whether the next call or answer is hit by `kind`."""
-        likely = self._bad_call * (_HUNG if kind == "hung tool" else 1.0)
+        likely = _HUNG * self._bad_call if kind == "hung tool" else self._bad_call
         if self.calm or not self.world.likely(likely):
             return False
         self.fired[kind] += 1

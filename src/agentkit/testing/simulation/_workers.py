@@ -21,7 +21,7 @@ from agentkit.testing.crash.scenario import promise
 from agentkit.testing.simulation._network import NetworkStore
 from agentkit.testing.simulation._outside import HERE, RUN, Here, SimulatedModel
 from agentkit.testing.simulation._process import ProcessChance, ProcessThreads, Renewer
-from agentkit.testing.simulation._tools import TOOL_SECONDS, the_agent
+from agentkit.testing.simulation._tools import the_agent
 
 TASK = "Do what the script says."
 
@@ -49,12 +49,7 @@ class Inhabitant:
     def __init__(self, here: Here, store: NetworkStore) -> None:
         self.here = here
         self.store = store
-        process, weather = here.process, here.weather
-
-        def thread_wait() -> float:
-            hung = weather.failure("hung tool")
-            return self._dice.uniform(0.5, 2.0) * TOOL_SECONDS if hung else weather.wait()
-
+        process = here.process
         self.context = RunContext(
             correlation_id=RUN,
             services=Services(
@@ -62,7 +57,7 @@ class Inhabitant:
                 checkpointer=Checkpointer(port=store),
                 clock=process.clock,
                 chance=ProcessChance(process),
-                threads=ProcessThreads(process, thread_wait),
+                threads=ProcessThreads(process, here.weather.thread),
                 heartbeat=Renewer(process, store.send_renewal),
             ),
         )

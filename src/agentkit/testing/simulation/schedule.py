@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -67,19 +67,33 @@ class Outcome(msgspec.Struct, frozen=True):
     trace: tuple[str, ...] = ()
 
 
-def simulate(seed: int, *, store: StoreMaker | None = None, traced: bool = False) -> Outcome:
-    """Play the schedule of `seed`; everything about it follows from the seed.
+def simulate(
+    seed: int,
+    *,
+    policies: Collection[str] = (),
+    store: StoreMaker | None = None,
+    traced: bool = False,
+) -> Outcome:
+    """Play the schedule of `seed`; everything about it follows from the arguments.
 
     Args:
         seed: any whole number.
+        policies: those of the tools that the model calls (`read`, `key`, `token`, `ask`, `look`);
+            all where none are named.
         store: makes the store, given its clock; by default `InMemoryCheckpointStore`.
         traced: whether to keep the trace.
 
     Raises:
         RuntimeError: called inside a running event loop.
+        ValueError: there is no such policy.
     """
+    if unknown := {*policies} - {*POLICIES.values()}:
+        raise ValueError(
+            f"no policies: {sorted(unknown)}; known are {sorted({*POLICIES.values()})}"
+        )
+    tools = [name for name, policy in POLICIES.items() if not policies or policy in policies]
     with _alone():
-        return _Schedule(seed, store or _memory, traced=traced).play()
+        return _Schedule(seed, store or _memory, tools, traced=traced).play()
 
 
 class _StoreClock:
@@ -102,12 +116,12 @@ class _StoreClock:
 class _Schedule:
     """A world with its inhabitants."""
 
-    def __init__(self, seed: int, store: StoreMaker, *, traced: bool) -> None:
+    def __init__(self, seed: int, store: StoreMaker, tools: Sequence[str], *, traced: bool) -> None:
         self.seed = seed
         self.world = World(seed, traced=traced)
         dice = self.world.dice
         self.store = store(_StoreClock(self.world, dice.uniform(-500.0, 500.0)))
-        self.outside = Outside(draw_script(dice, [*POLICIES, "peek"]))
+        self.outside = Outside(draw_script(dice, tools))
         self.weather = Weather(self.world)
         self.weather.crash = self._crash
         self.witness = Witness(self.world, self.weather, self._rows)

@@ -1,0 +1,119 @@
+"""Bugs that were planted on purpose: stores that break one law each."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from agentkit.core.contracts.errors import HeadMoved
+from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Renewal, Row, Summary
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
+
+
+class Unfenced(StoreWrapper):
+    """Does not look at the lease of an append: whoever is at the head may append."""
+
+    async def append(
+        self,
+        run: str,
+        rows: Sequence[Row],
+        *,
+        after: int,
+        lease: Lease | None,
+        summary: Summary,
+        release: bool = False,
+    ) -> Head:
+        """Forward under whatever lease the head has now."""
+        head = await self.inner.head(run)
+        if lease is not None and head is not None:
+            lease = msgspec.structs.replace(lease, owner=head.owner, epoch=head.epoch)
+        return await super().append(
+            run, rows, after=after, lease=lease, summary=summary, release=release
+        )
+
+
+class Forgetful(StoreWrapper):
+    """Does not compare rows that come again with those that it has."""
+
+    async def append(
+        self,
+        run: str,
+        rows: Sequence[Row],
+        *,
+        after: int,
+        lease: Lease | None,
+        summary: Summary,
+        release: bool = False,
+    ) -> Head:
+        """Forward, unless the head is beyond."""
+        head = await self.inner.head(run)
+        if rows and head is not None and head.seq > after and lease is not None:
+            raise HeadMoved("planted", run_id=run)
+        return await super().append(
+            run, rows, after=after, lease=lease, summary=summary, release=release
+        )
+
+
+class Indulgent(StoreWrapper):
+    """Tells every holder that its lease was renewed, also one of a stale epoch."""
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        """Forward, and call nothing lost."""
+        return {
+            key: msgspec.structs.replace(renewal, lost=False)
+            for key, renewal in super().renew(leases).items()
+        }
+
+
+class Hasty(StoreWrapper):
+    """Grants leases that lapse sooner than it says."""
+
+    async def acquire(
+        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+    ) -> Lease:
+        """Forward with a third of the time."""
+        lease = await super().acquire(run, owner, ttl_seconds / 3, supersede=supersede)
+        return msgspec.structs.replace(lease, ttl_seconds=ttl_seconds)
+
+
+class Generous(StoreWrapper):
+    """Grants the lease although somebody holds it."""
+
+    async def acquire(
+        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+    ) -> Lease:
+        """Forward as if the holder were proved dead."""
+        head = await self.inner.head(run)
+        held = None if head is None else head.epoch
+        return await super().acquire(run, owner, ttl_seconds, supersede=held)
+
+
+class Leaking(StoreWrapper):
+    """Answers an append before it is durable, and loses every tenth."""
+
+    def __init__(self, inner: JournalPort) -> None:
+        super().__init__(inner)
+        self.numbers = itertools.count(1)
+
+    async def append(
+        self,
+        run: str,
+        rows: Sequence[Row],
+        *,
+        after: int,
+        lease: Lease | None,
+        summary: Summary,
+        release: bool = False,
+    ) -> Head:
+        """Forward nine times of ten."""
+        head = await self.inner.head(run)
+        if next(self.numbers) % 10 == 0 and head is not None:
+            return msgspec.structs.replace(head, seq=after + len(rows))
+        return await super().append(
+            run, rows, after=after, lease=lease, summary=summary, release=release
+        )
+
+
+def planted(kind: type[StoreWrapper], clock: ClockPort) -> JournalPort:
+    """A memory store with the bug in front of it."""
+    return kind(InMemoryCheckpointStore(clock=clock))

@@ -1,0 +1,84 @@
+"""Bugs that are planted in the store or in the runtime are found, each by what it breaks."""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+import pytest
+
+from agentkit.agents import claim
+from agentkit.core.contracts import entries as e
+from agentkit.state.checkpoints.adapters import StoreWrapper
+from agentkit.state.journal import recovery
+from agentkit.state.journal.lease import Tenure
+from agentkit.testing.simulation import simulate
+from agentkit.testing.simulation.schedule import StoreMaker
+from tests.simulation.planted import (
+    Forgetful,
+    Generous,
+    Hasty,
+    Indulgent,
+    Leaking,
+    Unfenced,
+    planted,
+)
+
+SCHEDULES = 1_000
+"""In so many schedules each of them must be found; most take less than thirty."""
+
+
+@pytest.mark.parametrize(
+    ("bug", "invariant"),
+    [
+        pytest.param(Unfenced, "I6", id="fence not checked"),
+        pytest.param(Forgetful, "I4", id="retried rows not compared"),
+        pytest.param(Indulgent, "I6", id="renewed by a stale epoch"),
+        pytest.param(Hasty, "I6", id="lapsed before its time"),
+        pytest.param(Generous, "I6", id="granted while it is held"),
+        pytest.param(Leaking, "I1", id="acknowledged and lost"),
+    ],
+)
+def test_a_bug_of_the_store_is_found(bug: type[StoreWrapper], invariant: str) -> None:
+    """A store that breaks one law breaks an invariant."""
+    assert _found(invariant, store=partial(planted, bug))
+
+
+def test_a_worker_that_acts_without_asking_its_lease_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the check right before an act keeps a paused worker from beginning another one."""
+    monkeypatch.setattr(Tenure, "check", lambda _: None)
+
+    assert _found("I6")
+
+
+def test_a_key_that_is_the_same_for_all_calls_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls with one key are one call to the sink, and two effects of one key elsewhere."""
+    monkeypatch.setattr(recovery, "idempotency_key", lambda state, *_: f"key of {state.run_id}")
+
+    assert _found("I2")
+
+
+def test_running_a_plain_call_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in doubt without a key is a human's to decide."""
+
+    def again(planner: recovery._Planner, call: object, policy: object) -> e.ToolStarted:
+        start: Callable[..., e.ToolStarted] = planner._start
+        return start(call, policy, attempt=call.attempt + 1)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(recovery._Planner, "_recover", again)
+
+    assert _found("I13")
+
+
+def test_a_proof_of_death_that_proves_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes a lease from the living acts beside them."""
+    monkeypatch.setattr(claim, "is_dead", lambda *_, **__: True)
+
+    assert _found("I6")
+
+
+def _found(
+    invariant: str, *, store: StoreMaker | None = None, policies: Collection[str] = ()
+) -> bool:
+    outcomes = (simulate(seed, store=store, policies=policies) for seed in range(1, SCHEDULES))
+    return any(invariant in {one.invariant for one in found.violations} for found in outcomes)
