@@ -191,6 +191,7 @@ class Journal:
                     self._refused = self._refused or mine
                     raise
                 self._overtaken = False
+                self._stop_if_replaced()
             try:
                 await self._settle()
                 bodies = build(self.state)
@@ -205,6 +206,19 @@ class Journal:
                 self._overtaken = True
                 if not follow:
                     raise
+
+    def _stop_if_replaced(self) -> None:
+        """A takeover that was read is as good as a refused append: nothing may be decided here on
+        a state that another worker has moved on.
+        """
+        lease, state = self._lease, self.state
+        if lease is not None and state.epoch > lease.epoch:
+            self.fenced = True
+            message = (
+                f"run {state.run_id!r}: the lease of epoch {lease.epoch} is gone, it is at epoch "
+                f"{state.epoch} now. This worker must stop acting for the run."
+            )
+            raise LeaseLost(message, run_id=state.run_id)
 
     async def _append(
         self, build: Build, bodies: Sequence[Body], lane: str, note_id: str, *, release: bool
