@@ -12,6 +12,7 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
     InvalidSpec,
     LeaseLost,
+    OutcomeUnknown,
     StatementRefused,
     StoreUnreachable,
 )
@@ -91,6 +92,10 @@ def paying(act: Callable[[], object]) -> Tool:
     return pay
 
 
+def _unsure() -> None:
+    raise OutcomeUnknown
+
+
 async def test_effect_and_outcome_are_recorded_in_two_commits_a_turn(ledger: Ledger) -> None:
     """The transaction brings the outcome and the step; the model goes on from it."""
     llm = then(calls(call("pay", cents=500)))
@@ -147,8 +152,9 @@ async def test_parallel_calls_each_have_their_outcome(ledger: Ledger) -> None:
     [
         (lambda: 1 / 0, "ZeroDivisionError"),
         (object, "its result cannot be kept"),
+        (_unsure, "OutcomeUnknown"),
     ],
-    ids=["raises", "not storable"],
+    ids=["raises", "not storable", "says that it does not know"],
 )
 async def test_a_tool_that_fails_has_had_no_effect(
     ledger: Ledger, act: Callable[[], object], text: str
