@@ -10,13 +10,14 @@ from agentkit.agents import Agent
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, OutcomeUnknown
 from agentkit.core.contracts.ports import JournalPort
-from agentkit.core.contracts.types import Decision
+from agentkit.core.contracts.types import Decision, JSONObject
 from agentkit.core.testing import FakeClock, FakeLLM
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, SqliteCheckpointStore
 from agentkit.state.journal.journal import load
 from agentkit.testing import read_rows
-from agentkit.testing.invariants import Evidence, check
+from agentkit.testing.crash.scenario import promise
+from agentkit.testing.invariants import Evidence, ToolKind, check
 from agentkit.tools import Tool, ToolContext, tool
 from tests.agents.kit import (
     RUN,
@@ -31,7 +32,6 @@ from tests.agents.kit import (
     events_of,
     messages_of,
     then,
-    told,
 )
 
 
@@ -120,6 +120,25 @@ async def test_a_fork_under_the_id_of_a_run_that_is_gone_has_keys_of_its_own(
         await store.delete_run("f")
 
     assert 4 == len({key for _, key in effects})
+
+
+async def test_the_checker_looks_for_effects_and_costs_of_the_past_with_the_source() -> None:
+    """A fork's own log has neither; what it did itself must be in it."""
+    agent, _ = _buying()
+    llm = _asked_for("a", "b", "c")
+    store = InMemoryCheckpointStore()
+    await agent.run(TASK, context(llm, store))
+    await Checkpointer(port=store).fork(RUN, version=2, new_run_id="f")
+    tools: dict[str, ToolKind] = {"buy": "plain"}
+    bought: tuple[JSONObject, ...] = tuple({"kind": "bought", "turn": n} for n in (3, 4))
+    before = check(Evidence(run="f", rows=await read_rows(store, "f"), tools=tools))
+
+    await agent.resume("f", {}, context(llm, store, run_id="f"))
+
+    rows = await read_rows(store, "f")
+    assert [] == before == check(Evidence(run="f", rows=rows, answers=bought))
+    found = check(Evidence(run="f", rows=rows, tools=tools, answers=bought[:1]))
+    assert ["I9", "I8"] == [one.invariant for one in found]
 
 
 async def test_a_fork_can_be_started_by_its_task_too(store: JournalPort) -> None:
@@ -233,21 +252,25 @@ async def test_a_call_in_doubt_keeps_its_key_in_the_fork_and_is_not_run_by_itsel
     await _sound(store, "f")
 
 
-async def test_a_call_in_doubt_is_not_dispatched_where_clocks_stand_still() -> None:
-    """The source's epoch is never taken for the fork's own."""
+async def test_a_call_in_doubt_is_not_dispatched_where_the_clock_stepped_back() -> None:
+    """Epochs follow the store's clock, and the source's is never taken for the fork's own."""
     agent, effects = _buying()
     llm = _asked_for("a")
-    died, _ = await _in_doubt(agent, llm)
+    died = await died_after(e.ToolStarted, agent, llm)
     head = await died.head(RUN)
     assert head is not None
-    store = InMemoryCheckpointStore(clock=FakeClock(head.epoch / 1000))
+    clock = FakeClock(head.epoch / 1000 + 0.01)
+    store = InMemoryCheckpointStore(clock=clock)
     store.restore(head, await read_rows(died, RUN))
+    await agent.run(TASK, context(llm, store))
     effects.clear()
-    await Checkpointer(port=store).fork(RUN, new_run_id="f")
 
-    waiting = await agent.resume("f", {}, context(llm, store, run_id="f"))
+    for back in range(5):
+        clock.set_now((head.epoch - back) / 1000)
+        made = await Checkpointer(port=store).fork(RUN)
+        await agent.resume(made.run_id, {}, context(llm, store, run_id=made.run_id))
 
-    assert ("suspended", []) == (waiting.stop_reason, effects)
+    assert [] == effects
 
 
 async def test_the_same_place_with_other_arguments_is_asked_about_anew() -> None:
@@ -281,8 +304,8 @@ def _doubting(*others: Tool) -> Agent:
     return agent_of(*others, buy)
 
 
-async def test_the_fork_tells_edited_results_of_an_open_turn(store: JournalPort) -> None:
-    """As `replayed`: the call was made by the source."""
+async def test_the_fork_tells_edited_results_of_an_open_turn() -> None:
+    """As `replayed`, and of the attempt that gave them: the call was made by the source."""
 
     @tool(side_effecting=False)
     async def look() -> str:
@@ -291,16 +314,20 @@ async def test_the_fork_tells_edited_results_of_an_open_turn(store: JournalPort)
 
     doubting = _doubting(look)
     llm = then(calls(call("look", call_id="a"), call("buy", call_id="b", item="x")))
-    await doubting.run(TASK, context(llm, store))
+    store, question = await _in_doubt(doubting, llm)
     made = await Checkpointer(port=store).fork(RUN, new_run_id="f", edits={(1, 0): "other"})
-    [question] = made.questions
     here = context(llm, store, run_id="f")
 
-    events = await events_of(doubting.resume_stream("f", {question.id: "skip"}, here))
+    events = await events_of(doubting.resume_stream("f", {question: "skip"}, here))
 
     [first, *_] = [one for one in events if one.type == "tool_result"]
     assert ("other", True, made.seq + 1) == (first.text, first.replayed, first.id)
-    assert "tool_result look=other" in told(events)
+    assert 2 == first.attempt
+    promises = tuple(promise("f", event) for event in events)
+    assert [] == check(Evidence(run="f", rows=await read_rows(store, "f"), promises=promises))
+    forged = tuple({**one, "text": "forged"} for one in promises if one["event"] == "tool_result")
+    found = check(Evidence(run="f", rows=await read_rows(store, "f"), promises=forged))
+    assert {"I3"} == {one.invariant for one in found}
     assert_valid(await messages_of(store, "f"))
 
 

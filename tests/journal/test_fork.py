@@ -15,16 +15,18 @@ from agentkit.core.contracts.errors import (
     InvalidId,
     JournalDamaged,
     JournalTooNew,
+    ModelError,
     RunIdReused,
     RunInUse,
     RunNotFound,
+    RunParked,
     StoreUnreachable,
     VersionNotFound,
 )
 from agentkit.core.contracts.ports import Checkpoint, JournalPort, Row
 from agentkit.core.contracts.types import JSON, JSONObject, Scope
 from agentkit.core.runtime import SystemClock
-from agentkit.core.testing import FakeClock
+from agentkit.core.testing import FakeClock, Turn
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
@@ -470,13 +472,13 @@ async def test_what_cannot_be_forked_is_refused_and_leaves_nothing(
     await checkpointer.snapshot("taken", 1)
     await checkpointer.snapshot("job", 1)
     await store.acquire("claimed", owner_id("somebody"), 15.0)
-    before = {run.run: run.seq for run in (await store.list_runs())[0]}
+    before = {run.run: (run.seq, run.epoch) for run in (await store.list_runs())[0]}
     wanted: dict[str, Any] = {"run_id": RUN, "version": 1, "new_run_id": "f", **asked}
 
     with pytest.raises(error):
         await checkpointer.fork(wanted.pop("run_id"), **wanted)
 
-    assert before == {run.run: run.seq for run in (await store.list_runs())[0]}
+    assert before == {run.run: (run.seq, run.epoch) for run in (await store.list_runs())[0]}
     assert await store.head("f") is None
 
 
@@ -560,16 +562,44 @@ async def test_a_message_waits_behind_the_results_of_open_calls() -> None:
     await Checkpointer(port=store).fork(
         RUN, version=1, new_run_id="f", edits={(1, 0): "edited"}, message="Hurry."
     )
-    waiting = await AGENT.run(TASK, context(then([]), store, run_id="other"))
-    assert waiting.output == "done"
     llm = then([])
     state = await load(store, "f")
     await AGENT.resume("f", {state.questions[0].id: "skip"}, context(llm, store, run_id="f"))
 
-    told = [(one.role, one.content) for one in await messages_of(store, "f")][2:]
-    assert [("tool", "edited"), ("user", "Hurry.")] == [told[0], told[2]]
-    assert "tool" == told[1][0]
-    assert "skip" not in told[0][1]
+    told = [(one.role, one.content) for one in await messages_of(store, "f")]
+    assert [("user", TASK), ("tool", "edited"), ("user", "Hurry.")] == [told[0], told[2], told[4]]
+    assert ["assistant", "tool"] == [told[1][0], told[3][0]]
+
+
+async def test_takeovers_before_a_fork_are_not_counted_against_it() -> None:
+    """The source's workers died at it, not the fork's."""
+    llm = then(calls(call("send")))
+    store = await died_after(e.ToolStarted, AGENT, llm)
+    await AGENT.run(TASK, context(llm, store))
+    assert 1 == (await load(store, RUN)).recoveries
+
+    await Checkpointer(port=store).fork(RUN, version=1, new_run_id="f")
+
+    head = await store.head("f")
+    assert head is not None
+    assert (0, 0) == (head.recoveries, (await load(store, "f")).recoveries)
+
+
+async def test_what_parked_the_source_does_not_park_the_fork() -> None:
+    """It tries again: here the fork of a snapshot that was saved while the source was parked."""
+    store = InMemoryCheckpointStore()
+    refused = ModelError("no such key", kind="auth")
+    llm = then([calls(call("look")), Turn(error=refused)])
+    with pytest.raises(RunParked):
+        await AGENT.run(TASK, context(llm, store))
+    await Checkpointer(port=store).snapshot(SLOT, "mine")
+    await Checkpointer(port=store).fork(RUN, version=2, new_run_id="f")
+
+    state = await load(store, "f")
+    result = await AGENT.run(TASK, context(then(calls(call("look"))), store, run_id="f"))
+
+    assert ("running", []) == (state.status, state.main.failures)
+    assert "completed" == result.stop_reason
 
 
 async def test_a_decision_that_was_not_applied_yet_is_not_the_forks() -> None:

@@ -320,9 +320,8 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.started_at = entry.at
     state.inherited += state.usage
     state.usage = Usage()
-    state.recoveries = state.takeovers = 0
+    state.recoveries = 0
     state.parked = None
-    state.head_detail = None
     for name, lane in state.lanes.items():
         main = name == state.main_lane
         lane.fork(body.edits if main else (), body.message if main else "", seq=entry.seq)

@@ -175,14 +175,10 @@ async def _claim(port: JournalPort, new: str, *, above: int, clock: ClockPort) -
         new, owner, LEASE_SECONDS, supersede=head.epoch if head is not None and abandoned else None
     )
     for _ in range(EPOCH_ATTEMPTS):
-        if lease.head.seq or lease.epoch > above:
-            break
+        if lease.epoch > above:
+            return lease
         lease = await port.acquire(new, owner, LEASE_SECONDS, supersede=lease.epoch)
-    if not lease.head.seq and lease.epoch > above:
-        return lease
     await _give_back(port, lease, clock=clock)
-    if lease.head.seq:
-        raise _taken(new)
     message = (
         f"run {new!r} was not made: the store's clock ({lease.epoch} ms) is behind the run that is "
         f"to be copied ({above} ms). Set it right, or try again when it has caught up."

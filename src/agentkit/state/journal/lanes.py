@@ -141,7 +141,6 @@ class LaneState:
         shown = bool(self.turn and (self.turn.closed or self.turn.settled))
         for call in calls:
             if not call.settled:
-                call.started_epoch = 0
                 call.decision = None
         for edit in edits:
             call = calls[edit.index]
