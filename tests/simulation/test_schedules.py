@@ -42,9 +42,7 @@ def test_shipped_policies_double_nothing(outcomes: list[Outcome]) -> None:
     for one in outcomes:
         tally.add(one)
 
-    assert {"ask": 0, "key": 0, "token": 0} == {
-        policy: times for policy, times in tally.doubled.items() if policy != "look"
-    }
+    assert {} == {name: times for name, times in tally.doubled.items() if name != "look" and times}
     assert all(tally.calls[policy] for policy in ("read", "ask", "key", "token", "look"))
 
 

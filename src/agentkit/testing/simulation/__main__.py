@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import signal
 import sys
 
 import msgspec
@@ -125,4 +126,5 @@ def _tell(tally: Tally) -> bool:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends with the sums so far
     sys.exit(main())

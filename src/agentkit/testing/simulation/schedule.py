@@ -263,6 +263,8 @@ def _alone() -> Iterator[None]:
     """Without log lines, which belong to no real run, and without the garbage collector, which
     would end dropped objects of the schedule at moments that depend on the process's past.
     """
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public getter raises
+        raise RuntimeError("a simulation cannot be played inside a running event loop")
     collecting, disabled = gc.isenabled(), logging.root.manager.disable
     gc.disable()
     logging.disable(logging.CRITICAL)
