@@ -1,6 +1,8 @@
 """Leaving a run in any way but its end keeps it resumable, and nothing is done twice."""
 
 import asyncio
+import dataclasses
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -15,6 +17,7 @@ from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
 from agentkit.tools import ToolContext, tool
+from agentkit.tools.threads import DaemonThreads
 from tests.agents.kit import (
     RUN,
     TASK,
@@ -361,3 +364,38 @@ async def test_a_stream_that_never_began_leaves_nothing_behind() -> None:
 
 async def _run(agent: Agent, llm: FakeLLM, port: JournalPort) -> None:
     await agent.run(TASK, context(llm, port))
+
+
+async def test_a_sync_call_that_waits_for_a_thread_is_not_in_doubt() -> None:
+    """Stopped while another call has the only thread: it had not begun, so it simply starts later,
+    and nobody is asked about it.
+    """
+    entered, let_go = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    @tool(side_effecting=False)
+    def hold() -> str:
+        entered.set()
+        let_go.wait(20)
+        return "held"
+
+    @tool(side_effecting=True)
+    def send() -> str:
+        runs.append("sent")
+        return "sent"
+
+    store, agent = InMemoryCheckpointStore(), agent_of(hold, send)
+    llm = then(calls(call("hold"), call("send", call_id="c2")))
+    narrow = context(llm, store)
+    services = dataclasses.replace(narrow.services, threads=DaemonThreads(limit=1))
+    task = asyncio.create_task(agent.run(TASK, dataclasses.replace(narrow, services=services)))
+    await asyncio.to_thread(entered.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    let_go.set()
+    result = await agent.run(TASK, context(llm, store))
+
+    assert ("done", ["sent"]) == (result.output, runs)
+    outcomes = [one.outcome for one in await bodies_of(store, e.ToolFinished) if one.index == 1]
+    assert ["not_started", "ok"] == outcomes

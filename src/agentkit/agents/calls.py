@@ -96,6 +96,7 @@ class CallRunner:
         self._transactions: dict[int, TransactionalCall] = {}
         self._under_way: dict[int, e.ToolStarted] = {}
         self._items: list[Item] = []
+        self._closing = False
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -133,7 +134,12 @@ class CallRunner:
             return
 
         def report(ended: Ended | BaseException) -> None:
-            self.tell(_done(tool, turn, call.index, attempt, ended))
+            done = _done(tool, turn, call.index, attempt, ended)
+            if self._closing and isinstance(ended, Ended) and not ended.started:
+                done = Done(
+                    call.index, e.ToolFinished(turn, call.index, "not_started", "", attempt)
+                )
+            self.tell(done)
 
         def late(ended: Ended) -> None:
             done = _done(tool, turn, call.index, attempt, ended)
@@ -186,6 +192,7 @@ class CallRunner:
 
     async def close(self) -> None:
         """Cancel what runs and wait for it to let go; then nothing more is heard of it."""
+        self._closing = True
         try:
             await Attempt.stop(self._attempts.values())
         finally:
@@ -193,15 +200,15 @@ class CallRunner:
             self._transactions.clear()
 
     def ended(self) -> list[Done]:
-        """Once closed: what had ended by itself. Whether a tool that was cancelled took effect is
-        not known, so it has no outcome.
+        """Once closed: what had ended by itself, or had not begun. Whether a tool that was
+        cancelled took effect is not known, so it has no outcome.
         """
         attempts = self._attempts.copy()
         return [
             item
             for item in self._take()
             if isinstance(item, Done)
-            and (not attempts[item.index].interrupted or _is_ok(item.finished))
+            and (not attempts[item.index].interrupted or _is_known(item.finished))
         ]
 
     def tell(self, item: Item) -> None:
@@ -270,8 +277,8 @@ class CallRunner:
             self.tell(Told(started.index, text))
 
 
-def _is_ok(finished: e.ToolFinished | None) -> bool:
-    return finished is not None and finished.outcome == "ok"
+def _is_known(finished: e.ToolFinished | None) -> bool:
+    return finished is not None and finished.outcome in {"ok", "not_started"}
 
 
 def _done(tool: Tool, turn: int, index: int, attempt: int, ended: Ended | BaseException) -> Done:

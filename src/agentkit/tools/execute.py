@@ -203,6 +203,10 @@ async def _in_thread(
             if attempt.give_up():
                 return Ended(timed_out=True, started=False)
             left = attempt.began + tool.timeout - loop.time()
+    except asyncio.CancelledError:
+        if future.done() or not attempt.give_up():
+            raise
+        return Ended(started=False)  # it was still waiting for a thread
     finally:
         if not future.done() and not attempt.give_up():
             future.add_done_callback(lambda done: None if done.cancelled() else late(done.result()))
