@@ -381,7 +381,7 @@ async def test_a_lease_that_is_lost_before_the_transaction_leaves_nothing(ledger
 
 
 @pytest.mark.parametrize("committed", [False, True])
-async def test_a_call_whose_worker_died_is_made_again_without_a_question(
+async def test_a_call_whose_worker_stopped_is_made_again_without_a_question(
     ledger: Ledger, *, committed: bool
 ) -> None:
     """An intent without outcome cannot have happened; with outcome it has."""
@@ -391,7 +391,7 @@ async def test_a_call_whose_worker_died_is_made_again_without_a_question(
     agent = agent_of(paying(lambda: _count(entered)))
 
     class Stop(BaseException):
-        """The worker dies here."""
+        """The worker stops here."""
 
     def stop() -> None:
         raise Stop

@@ -65,6 +65,12 @@ def pay(transaction: Transaction) -> str:
     return "paid"
 
 
+def entering(entered: list[Transaction], transaction: Transaction) -> str:
+    """The same, and seen."""
+    entered.append(transaction)
+    return pay(transaction)
+
+
 def outcome(text: str) -> Proposal:
     """The entry that says what the tool returned."""
     return Proposal((row(2, text),), summary())
@@ -142,11 +148,13 @@ async def test_a_head_that_moved_before_it_began_is_noticed_before_the_tool_runs
     sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
 ) -> None:
     """Somebody's note is at the place of our entry: nothing is run."""
+    entered: list[Transaction] = []
     await sqlite.append("r", rows(2), after=1, lease=None, summary=summary())
 
     with pytest.raises(HeadMoved):
-        await transact(sqlite, paying, pay, threads=threads)
+        await transact(sqlite, paying, lambda it: entering(entered, it), threads=threads)
 
+    assert [] == entered
     assert [] == payments(tmp_path)
 
 
@@ -154,12 +162,14 @@ async def test_a_lease_that_was_lost_before_it_began_is_noticed_before_the_tool_
     sqlite: Store, paying: Lease, clock: FakeClock, tmp_path: Path, threads: DaemonThreads
 ) -> None:
     """A newer epoch owns the run: nothing is run."""
+    entered: list[Transaction] = []
     clock.advance(TTL_SECONDS)
     await sqlite.acquire("r", "other", TTL_SECONDS)
 
     with pytest.raises(LeaseLost):
-        await transact(sqlite, paying, pay, threads=threads)
+        await transact(sqlite, paying, lambda it: entering(entered, it), threads=threads)
 
+    assert [] == entered
     assert [] == payments(tmp_path)
 
 
@@ -404,11 +414,13 @@ async def test_a_cancelled_caller_leaves_nothing_behind(
     """The transaction is rolled back while its tool goes on."""
     inside, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
+    ended: list[str] = []
 
     def act(transaction: Transaction) -> str:
         transaction.execute(PAY, (500,))
         loop.call_soon_threadsafe(inside.set)
-        assert go_on.wait(30)
+        go_on.wait(30)
+        ended.append("paid")
         return "paid"
 
     task = asyncio.create_task(transact(sqlite, paying, act, threads=threads))
@@ -418,6 +430,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind(
     with pytest.raises(asyncio.CancelledError):
         await task
     await sqlite.append("r", rows(2), after=1, lease=paying, summary=summary())
+    assert [] == ended
     go_on.set()
     assert [] == payments(tmp_path)
 
