@@ -207,10 +207,29 @@ def _dangling(evidence: Evidence) -> Evidence:
     )
 
 
+def _kept_after_an_error(evidence: Evidence) -> Evidence:
+    """Where `upsert` is transactional, its effect cannot be there beside an error."""
+    tools = {**evidence.tools, "upsert": "transactional"}
+    transactional = msgspec.structs.replace(evidence, tools=tools)
+    upserts = [one for one in evidence.effects if one.tool == "upsert" and one.kind == "effect"]
+
+    def change(entries: Bodies) -> None:
+        started = [entry[5] for entry in entries if entry[5].get("key") == upserts[0].key]  # type: ignore[union-attr]  # JSON
+        turn = started[0]["turn"]  # type: ignore[index,call-overload]  # JSON
+        for entry in entries:
+            body = entry[5]
+            assert isinstance(body, dict)
+            if body["type"] == "tool_finished" and body["turn"] == turn:
+                body["outcome"] = "error"
+
+    return _rewritten(transactional, change)
+
+
 TAMPERINGS = [
     pytest.param("I1", _effects("run", times=2), id="made-twice-on-one-intent"),
     pytest.param("I1", _repeat("tool_started", at_end=True), id="started-after-its-outcome"),
     pytest.param("I2", _effects("effect", times=2), id="two-effects"),
+    pytest.param("I2", _kept_after_an_error, id="an-effect-beside-the-error-of-its-transaction"),
     pytest.param("I3", _cut, id="told-entries-are-gone"),
     pytest.param("I3", _told_otherwise, id="told-otherwise"),
     pytest.param("I3", _edit("finished", "output", "else"), id="another-result"),

@@ -4,18 +4,22 @@ neither is.
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.ports import Row
 from agentkit.core.contracts.types import JSONObject
-from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from agentkit.core.contracts.values import digest
 from agentkit.state.journal.codec import decode_rows
 from agentkit.testing.crash import Ended, ForkServer
-from tests.crash.transactions import ITEMS, RUN
+from agentkit.testing.crash.scenario import Folder
+from agentkit.testing.effects import Effect
+from agentkit.testing.invariants import Evidence, check, read_rows, report
+from tests.crash.transactions import OUTPUT, RUN
 
 
 @pytest.fixture(scope="module")
@@ -31,56 +35,72 @@ class Case:
     def __init__(self, workers: ForkServer, path: Path) -> None:
         path.mkdir(exist_ok=True)
         self.workers = workers
-        self.path = path
+        self.folder = Folder(path)
+        self.reads: list[tuple[Row, ...]] = []
 
     def run(self, at: int | str | None = None, *, kill_after_seconds: float | None = None) -> Ended:
         """A worker to its end; then what it left is compared."""
-        order: JSONObject = {"folder": str(self.path), "at": at}
+        order: JSONObject = {"folder": str(self.folder.path), "at": at}
         ended = self.workers.run(order, kill_after_seconds=kill_after_seconds)
         assert "failed" != ended.how, ended.detail
-        booked = self.booked()
-        assert booked == self.recorded()
+        rows = asyncio.run(self._rows())
+        self.reads.append(rows)
+        finished = [body for body in _bodies(rows) if isinstance(body, e.ToolFinished)]
+        recorded = [one.content for one in finished if one.outcome == "ok"]
+        assert recorded == [effect.result for effect in self.effects()]
         return ended
 
-    def booked(self) -> list[str]:
+    def effects(self) -> list[Effect]:
         """What the tools wrote, both halves of each."""
-        if not (self.path / "runs.db").exists():
+        if not (self.folder.path / "runs.db").exists():
             return []
-        db = apsw.Connection(str(self.path / "runs.db"))
+        db = apsw.Connection(str(self.folder.path / "runs.db"))
         try:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'booking'").fetchall():
                 return []
-            found = db.execute("SELECT item, half FROM booking ORDER BY rowid").fetchall()
+            found = db.execute("SELECT * FROM booking ORDER BY rowid").fetchall()
         finally:
             db.close()
-        whole = [str(item) for item, half in found if half == 1]
-        assert whole == [str(item) for item, half in found if half == 2]
-        return whole
+        assert [row[0] for row in found[::2]] == [row[0] for row in found[1::2]]
+        return [
+            Effect(
+                kind="effect",
+                tool="book",
+                run=RUN,
+                key=str(key),
+                digest=digest("book", {"item": item}),
+                attempt=int(str(attempt)),
+                epoch=int(str(epoch)),
+                result=f"booked {item}",
+            )
+            for item, _, key, attempt, epoch in found[::2]
+        ]
 
-    def recorded(self) -> list[str]:
-        """The outcomes in the journal, in order."""
-        finished = [body for body in self.bodies() if isinstance(body, e.ToolFinished)]
-        return [one.content.removeprefix("booked ") for one in finished if one.outcome == "ok"]
+    def assert_whole(self) -> None:
+        """The run has its undisturbed answer, each item once, nobody was asked, all is sound."""
+        evidence = Evidence(
+            run=RUN,
+            rows=self.reads[-1],
+            effects=tuple(self.effects()),
+            answers=tuple(self.folder.answers.read()),
+            tools={"book": "transactional"},
+            earlier=tuple(self.reads),
+            output=OUTPUT,
+        )
+        violations = check(evidence)
+        assert not violations, report(violations)
+        assert not [one for one in _bodies(evidence.rows) if isinstance(one, e.QuestionAsked)]
 
-    def bodies(self) -> list[e.Body]:
-        """The run's journal."""
-        return asyncio.run(self._bodies())
-
-    async def _bodies(self) -> list[e.Body]:
-        if not (self.path / "runs.db").exists():
-            return []
-        store = SqliteCheckpointStore(self.path / "runs.db")
-        rows = await store.read(RUN)
+    async def _rows(self) -> tuple[Row, ...]:
+        store = self.folder.store()
+        rows = await read_rows(store, RUN)
         await store.aclose()
-        decoded = decode_rows(rows, after=0, before=b"", run_id=RUN)
-        return [entry.body for entry, _ in decoded]
+        return rows
 
-    def is_whole(self) -> bool:
-        """Whether the run has ended with each item booked once, and nobody was asked."""
-        bodies = self.bodies()
-        asked = [body for body in bodies if isinstance(body, e.QuestionAsked)]
-        done = isinstance(bodies[-1], e.Finished)
-        return done and not asked and ITEMS == sorted(self.booked())
+
+def _bodies(rows: Sequence[Row]) -> list[e.Body]:
+    decoded = decode_rows(rows, after=0, before=b"", run_id=RUN)
+    return [entry.body for entry, _ in decoded]
 
 
 def test_a_kill_at_every_border_leaves_both_or_neither(workers: ForkServer, tmp_path: Path) -> None:
@@ -92,7 +112,7 @@ def test_a_kill_at_every_border_leaves_both_or_neither(workers: ForkServer, tmp_
             break
         kills += 1
         assert "completed" == case.run().how
-        assert case.is_whole(), border
+        case.assert_whole()
 
     assert kills > 30
 
@@ -112,6 +132,6 @@ def test_kills_at_random_instants_leave_both_or_neither(
             if ended.how == "completed":
                 break
         case.run()
-        assert case.is_whole(), (seed, number)
+        case.assert_whole()
 
     assert kills > 0

@@ -15,12 +15,18 @@ from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan
 from agentkit.testing.crash.scenario import Folder
-from agentkit.tools import Tool, Transaction, tool
+from agentkit.tools import Tool, ToolContext, Transaction, tool
 
 TASK = "Book them."
 RUN = "r1"
 TURNS = (("a", "b"), ("c",))
 ITEMS = [item for turn in TURNS for item in turn]
+OUTPUT = ", ".join(f"booked {item}" for item in ITEMS)
+TABLE = """
+CREATE TABLE IF NOT EXISTS booking (
+    item TEXT, half INTEGER, key TEXT, attempt INTEGER, epoch INTEGER
+)
+"""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -63,13 +69,14 @@ def _answer(messages: Sequence[Message]) -> Turn:
 
 def _booking(plan: CrashPlan) -> Tool:
     @tool(side_effecting=True, transactional=True)
-    def book(item: str, transaction: Transaction) -> str:
+    def book(item: str, transaction: Transaction, context: ToolContext) -> str:
         plan.border("tool:before")
-        transaction.execute("CREATE TABLE IF NOT EXISTS booking (item TEXT, half INTEGER)")
+        transaction.execute(TABLE)
+        who = (context.idempotency_key, context.attempt, context.fencing_token)
         plan.border("effect:before")
-        transaction.execute("INSERT INTO booking VALUES (?, 1)", (item,))
+        transaction.execute("INSERT INTO booking VALUES (?, 1, ?, ?, ?)", (item, *who))
         plan.border("effect:after")
-        transaction.execute("INSERT INTO booking VALUES (?, 2)", (item,))
+        transaction.execute("INSERT INTO booking VALUES (?, 2, ?, ?, ?)", (item, *who))
         plan.border("tool:after")
         return f"booked {item}"
 

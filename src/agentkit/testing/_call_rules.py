@@ -46,8 +46,11 @@ def _effects_of(
     asked_for += sum(fact.body["outcome"] == "retrying" for fact in call.of("outcome_reported"))
     if times > 1 + (asked_for if kind != "idempotent" else 0):
         yield "I2", f"{call.label}: {times} effects, with {asked_for} asked for by a human"
-    if call.settled and call.settled[0].body.get("outcome", "ok") == "ok" and not times:
+    done = bool(call.settled) and call.settled[0].body.get("outcome", "ok") == "ok"
+    if done and not times:
         yield "I8", f"{call.label}: it is recorded as done and had no effect"
+    if kind == "transactional" and times and not done:
+        yield "I2", f"{call.label}: it had an effect without its outcome"
 
 
 def settled(story: Story, tools: Mapping[str, str]) -> Iterator[tuple[str, str]]:

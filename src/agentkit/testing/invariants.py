@@ -58,9 +58,9 @@ __all__ = [
     "seen_by_strangers",
 ]
 
-ToolKind: TypeAlias = Literal["read", "idempotent", "reconciled", "plain"]
-"""What a tool said of itself: without side effects, with a key that its sink honours, or
-neither."""
+ToolKind: TypeAlias = Literal["read", "idempotent", "reconciled", "transactional", "plain"]
+"""What a tool said of itself: without side effects, with a key that its sink honours, able to tell
+what became of a call, writing in the transaction of its outcome, or nothing."""
 
 
 class Violation(NamedTuple):
