@@ -10,6 +10,7 @@ from agentkit.agents import Agent, AgentResult
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, OutcomeUnknown
 from agentkit.core.contracts.types import JSON, Decision, Question
+from agentkit.core.contracts.values import encode_value
 from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal.lease import ThreadHeartbeat
@@ -424,6 +425,21 @@ async def test_a_decision_survives_a_crash_before_it_was_applied() -> None:
     result = await world.agent().run(TASK, context(llm, moved))
 
     assert ("done", ["send 0"]) == (result.output, world.log)
+
+
+async def test_a_decision_about_other_arguments_decides_nothing() -> None:
+    """It holds for what was shown. One that names another digest leaves the question open."""
+    world, store, llm, [question] = await _questions(["send"])
+    other = e.Decided(question.id, "run_again", "another digest", encode_value(None))
+    moved = await dead_worker(
+        [*await entries_of(store), e.Entry(0, "", 0, "agent:worker", 0, other)]
+    )
+
+    result = await world.agent().resume(RUN, {}, context(llm, moved))
+
+    assert result.suspended is not None
+    assert (question,) == result.suspended.questions
+    assert [] == world.log
 
 
 async def test_f042_twenty_equal_decisions_at_once_execute_once() -> None:

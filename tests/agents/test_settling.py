@@ -29,8 +29,10 @@ from tests.agents.kit import (
     call,
     calls,
     context,
+    dead_worker,
     died_after,
     entries_of,
+    events_of,
     messages_of,
     then,
 )
@@ -186,6 +188,41 @@ async def test_a_call_of_a_live_worker_is_not_settled_over_its_head() -> None:
 
     assert "done" == (await task).output
     assert [] == await bodies_of(store, e.OutcomeReported)
+
+
+async def _killed_after(count: int, *bodies: e.Body) -> InMemoryCheckpointStore:
+    """A worker died with `count` calls in flight, and these facts were recorded after that."""
+    entries = await entries_of(await _killed(count))
+    later = [e.Entry(0, "", 0, "agent:worker", 0, body) for body in bodies]
+    return await dead_worker([*entries, *later])
+
+
+async def test_a_word_about_an_earlier_attempt_settles_nothing() -> None:
+    """What became of the first attempt says nothing of the second: that one is asked about."""
+    again = e.ToolStarted(1, 0, "send", "digest", "key", attempt=2)
+    store = await _killed_after(1, again, e.OutcomeReported(1, 0, 1, "ok", "the first one"))
+
+    result = await AGENT.run(TASK, context(model(), store))
+
+    assert result.suspended is not None
+    assert "attempt 2" in result.suspended.questions[0].prompt
+    assert [] == sent
+
+
+async def test_a_word_about_a_call_that_has_its_outcome_changes_nothing() -> None:
+    """The first fact stands: it is what is told, and what the model gets."""
+    facts = [
+        e.ToolFinished(1, 0, "ok", "sent", 1),
+        e.OutcomeReported(1, 0, 1, "skipped", "not sent", by="ann"),
+        e.ToolFinished(1, 1, "ok", "sent too", 1),
+    ]
+    store = await _killed_after(2, *facts)
+
+    events = await events_of(AGENT.stream(TASK, context(model(2), store)))
+
+    results = [event.text for event in events if event.type == "tool_result"]
+    shown = [one.content for one in await messages_of(store) if one.role == "tool"]
+    assert ["sent", "sent too"] == results == shown
 
 
 async def test_an_ended_or_unknown_run_takes_no_word() -> None:

@@ -181,6 +181,18 @@ async def test_an_append_settles_the_count(store: JournalPort, clock: FakeClock)
     assert head == await store.head("r")
 
 
+async def test_a_note_does_not_settle_the_count(store: JournalPort, clock: FakeClock) -> None:
+    """Somebody's word about a run is no progress of its workers."""
+    await started(store, "r")
+    clock.advance(TTL_SECONDS)
+    await store.acquire("r", "heir", TTL_SECONDS)
+
+    head = await store.append("r", rows(2), after=1, lease=None, summary=summary())
+
+    assert 1 == head.recoveries
+    assert head == await store.head("r")
+
+
 async def test_a_released_lease_is_nobodys(store: JournalPort, clock: FakeClock) -> None:
     """After an orderly release the next claim is no takeover and counts nothing."""
     lease = await started(store, "r")

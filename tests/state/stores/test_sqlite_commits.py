@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from agentkit.core.contracts.errors import HeadMoved, LeaseLost, StoreError, StoreUnreachable
+from agentkit.core.contracts.errors import (
+    HeadMoved,
+    JournalDamaged,
+    LeaseLost,
+    StoreError,
+    StoreUnreachable,
+)
 from agentkit.core.contracts.ports import Row
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
@@ -78,6 +84,17 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self._db.execute("ROLLBACK")
         self._db.close()
+
+
+def orphan(path: Path, run: str, seq: int) -> None:
+    """Put an entry where no head knows of one, as a damaged file may hold."""
+    other = apsw.Connection(str(path))
+    other.execute(
+        "INSERT INTO agentkit_entry SELECT (number << 32) + ?, x'00', x'00' FROM agentkit_run "
+        "WHERE run = ?",
+        (seq, run),
+    )
+    other.close()
 
 
 async def test_nothing_is_answered_before_commit_returned(
@@ -243,6 +260,65 @@ async def test_a_refused_append_disturbs_no_other(
     assert [1, 1, 2, 1, 1] == [
         len(await sqlite.read(run)) for run in ("first", "behind", "good", "lost", "last")
     ]
+
+
+async def test_an_append_that_fails_halfway_leaves_nothing_of_itself(
+    sqlite: SqliteCheckpointStore, tmp_path: Path
+) -> None:
+    """Its head does not move where its entry finds no room; others in the same commit are in."""
+    bad = await started(sqlite, "bad")
+    good = await started(sqlite, "good")
+    orphan(tmp_path / "runs.db", "bad", 2)
+
+    with Lock(tmp_path / "runs.db"):
+        waiting = asyncio.gather(
+            sqlite.append("good", rows(2), after=1, lease=good, summary=summary()),
+            sqlite.append("bad", rows(2), after=1, lease=bad, summary=summary("parked")),
+            return_exceptions=True,
+        )
+        await asyncio.sleep(0)
+    _, refused = await waiting
+
+    heads = [await sqlite.head(run) for run in ("good", "bad")]
+    assert JournalDamaged is type(refused)
+    assert [(2, "running"), (1, "running")] == [
+        (head.seq, head.summary.status) for head in heads if head and head.summary
+    ]
+
+
+async def test_an_entry_behind_its_head_is_never_passed_over(
+    sqlite: SqliteCheckpointStore, tmp_path: Path
+) -> None:
+    """A place holds one entry: an append that finds one there is told so, with the place."""
+    lease = await started(sqlite, "r")
+    orphan(tmp_path / "runs.db", "r", 3)
+
+    with pytest.raises(JournalDamaged, match="already holds an entry") as damaged:
+        await sqlite.append("r", rows(2, 2), after=1, lease=lease, summary=summary())
+
+    assert ("r", 2) == (damaged.value.run_id, damaged.value.seq)
+
+
+async def test_a_lease_is_judged_in_the_transaction_that_writes(
+    sqlite: SqliteCheckpointStore, clock: FakeClock, tmp_path: Path
+) -> None:
+    """The run is taken over while an append of its holder waits for the file: it is refused."""
+    lease = await started(sqlite, "r")
+    other = apsw.Connection(str(tmp_path / "runs.db"))
+    other.execute("BEGIN IMMEDIATE")
+    append = asyncio.ensure_future(
+        sqlite.append("r", rows(2), after=1, lease=lease, summary=summary())
+    )
+    await asyncio.sleep(0)
+    assert await sqlite.head("r")  # whatever the append reads first, it has read by now
+
+    other.execute("UPDATE agentkit_run SET epoch = epoch + 1, owner = 'heir'")
+    other.execute("COMMIT")
+    other.close()
+
+    with pytest.raises(LeaseLost):
+        await append
+    assert rows(1) == await sqlite.read("r")
 
 
 async def test_f072_a_failed_commit_fails_its_whole_group(

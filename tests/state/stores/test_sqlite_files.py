@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import apsw
 import pytest
@@ -18,6 +19,7 @@ from agentkit.core.contracts.errors import (
 )
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore, _store_clock
+from agentkit.state.checkpoints.adapters.sqlite import Durability
 from tests.state.stores.helpers import (
     TTL_SECONDS,
     child,
@@ -198,6 +200,22 @@ def test_synchronous_is_full_or_normal(tmp_path: Path) -> None:
     """There is no setting under which the death of a process loses entries."""
     with pytest.raises(StoreMisused, match="OFF"):
         SqliteCheckpointStore(tmp_path / "runs.db", synchronous="OFF")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", ["FULL", "NORMAL"])
+async def test_a_commit_is_as_durable_as_was_asked_for(
+    tmp_path: Path, level: Literal["FULL", "NORMAL"]
+) -> None:
+    """SQLite itself says what the connection that writes is set to; FULL is the default."""
+    path = tmp_path / "runs.db"
+    asked = SqliteCheckpointStore(path, synchronous=level)
+    default = SqliteCheckpointStore(path)
+
+    told = [await store.durability() for store in (asked, default)]
+
+    assert [Durability("wal", level), Durability("wal", "FULL")] == told
+    await asked.aclose()
+    await default.aclose()
 
 
 async def test_the_files_are_private(sqlite: SqliteCheckpointStore, tmp_path: Path) -> None:

@@ -116,6 +116,29 @@ async def test_effect_and_entry_are_there_together(
     assert 2 == head.seq
 
 
+async def test_nobody_ever_sees_the_effect_without_its_entry(
+    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
+) -> None:
+    """One COMMIT brings both: before it another program sees neither."""
+    seen: list[tuple[list[object], int]] = []
+
+    def look() -> bool:
+        seen.append((payments(tmp_path), len(execute(tmp_path, "SELECT 1 FROM agentkit_entry"))))
+        return False
+
+    def watch(db: apsw.Connection) -> None:
+        db.set_commit_hook(look)
+
+    apsw.connection_hooks.append(watch)
+    try:
+        await transact(sqlite, paying, pay, threads=threads)
+    finally:
+        apsw.connection_hooks.remove(watch)
+
+    assert [([], 1)] == seen
+    assert [500] == payments(tmp_path)
+
+
 async def test_nothing_is_left_where_there_is_no_entry(
     sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
 ) -> None:
