@@ -26,6 +26,7 @@ from agentkit.state.checkpoints.adapters import (
     SqliteCheckpointStore,
     StoreWrapper,
 )
+from agentkit.state.checkpoints.adapters._sqlite_guard import Guard
 from agentkit.state.journal.journal import append_note
 from agentkit.tools import Tool, ToolContext, Transaction, tool
 from tests.agents.kit import (
@@ -359,6 +360,44 @@ async def test_a_commit_that_failed_is_made_again(
     await run
 
     assert [1] == failed
+    assert [1, 1] == runs
+    assert [500] == ledger.payments()
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+async def test_a_store_that_fails_under_the_tool_is_tried_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, *, swallowed: bool
+) -> None:
+    """It is no outcome, whatever the tool makes of it: the transaction is made anew."""
+    clock, runs = FakeClock(), list[int]()
+    run_in_guard = Guard.run
+
+    def failing(guard: Guard, work: Callable[..., T], sql: str) -> T:
+        def fail(_: object) -> T:
+            raise apsw.FullError("no space")
+
+        return run_in_guard(guard, fail if runs == [1] and "500" in sql else work, sql)
+
+    monkeypatch.setattr(Guard, "run", failing)
+
+    @tool(side_effecting=True, transactional=True)
+    def pay(transaction: Transaction) -> str:
+        runs.append(1)
+        try:
+            transaction.execute("INSERT INTO payment VALUES (500)")
+        except StoreUnreachable:
+            if not swallowed:
+                raise
+        return "paid"
+
+    run = asyncio.create_task(
+        agent_of(pay).run(TASK, context(then(calls(call("pay"))), ledger.store, clock=clock))
+    )
+    while not clock.sleepers:  # noqa: ASYNC110 - the clock has no event
+        await asyncio.sleep(0)
+    clock.advance(1.0)
+    await run
+
     assert [1, 1] == runs
     assert [500] == ledger.payments()
 

@@ -157,10 +157,12 @@ async def test_the_tool_sees_its_own_writes_and_rows_come_as_tuples(
     seen: list[object] = []
 
     def act(transaction: Transaction) -> str:
-        transaction.execute("CREATE TABLE mine (a, b, c, d)")
+        transaction.execute("CREATE TABLE mine (a, b, c, d, e INTEGER PRIMARY KEY AUTOINCREMENT)")
         transaction.execute("CREATE INDEX mine_a ON mine (a)")
-        transaction.executemany("INSERT INTO mine VALUES (?, ?, ?, ?)", [(1, "x", None, b"\0")])
-        seen.extend(transaction.execute("SELECT * FROM mine WHERE a = :a;\n", {"a": 1}))
+        transaction.executemany(
+            "INSERT INTO mine VALUES (?, ?, ?, ?, NULL)", [(1, "x", None, b"\0")]
+        )
+        seen.extend(transaction.execute("SELECT a, b, c, d FROM mine WHERE a = :a;\n", {"a": 1}))
         return "ok"
 
     assert await transact(sqlite, paying, act, threads=threads)
@@ -268,6 +270,8 @@ REFUSED = [
     "SELECT body FROM agentkit_entry",
     "SELECT body FROM agentkit_journal",
     "INSERT INTO payment SELECT epoch FROM agentkit_run",
+    "SELECT data FROM sqlite_dbpage",
+    "SELECT sql FROM sqlite_stmt",
     "DELETE FROM sqlite_master",
     "UPDATE sqlite_schema SET sql = ''",
     "SELECT load_extension('x')",

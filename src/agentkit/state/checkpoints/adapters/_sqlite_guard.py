@@ -20,9 +20,9 @@ PROGRESS_STEPS = 1_000
 
 _ID = "agentkit-transaction"
 _OURS = "agentkit_"
-_WRITES = ("INSERT", "UPDATE", "DELETE")
+_ROWS = ("READ", "INSERT", "UPDATE", "DELETE")
 _ALLOWED = (
-    *("SELECT", "READ", "FUNCTION", "RECURSIVE", *_WRITES),
+    *("SELECT", "FUNCTION", "RECURSIVE", *_ROWS),
     *("CREATE_TABLE", "CREATE_INDEX", "CREATE_VIEW", "CREATE_TRIGGER"),
     *("DROP_TABLE", "DROP_INDEX", "DROP_VIEW", "DROP_TRIGGER"),
     "REINDEX",  # part of making an index
@@ -141,7 +141,7 @@ class Guard:
             self._denied = f"{about} is not allowed in a transactional tool"
         elif any(text.startswith(_OURS) for text in touched) and name != "FUNCTION":
             self._denied = f"{about}: the tables of agentkit are out of a tool's reach"
-        elif name in _WRITES and touched[0].startswith("sqlite_") and touched[0] not in _OWN_SCHEMA:
+        elif name in _ROWS and touched[0].startswith("sqlite_") and touched[0] not in _OWN_SCHEMA:
             self._denied = f"{about}: SQLite's own tables are out of a tool's reach"
         elif database not in {"main", None} and name != "READ":
             self._denied = f"{about} concerns {database}, which is not the store's database"
