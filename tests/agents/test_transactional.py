@@ -25,6 +25,7 @@ from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
     SqliteCheckpointStore,
     StoreWrapper,
+    _sqlite_writer,
 )
 from agentkit.state.checkpoints.adapters._sqlite_guard import Guard
 from agentkit.state.journal.journal import append_note
@@ -354,7 +355,7 @@ async def test_a_commit_that_failed_is_made_again(
             TASK, context(then(calls(call("pay", cents=500))), ledger.store, clock=clock)
         )
     )
-    while not clock.sleepers:  # noqa: ASYNC110 - the clock has no event
+    while not (clock.sleepers or run.done()):  # noqa: ASYNC110 - the clock has no event
         await asyncio.sleep(0)
     clock.advance(1.0)
     await run
@@ -393,13 +394,39 @@ async def test_a_store_that_fails_under_the_tool_is_tried_again(
     run = asyncio.create_task(
         agent_of(pay).run(TASK, context(then(calls(call("pay"))), ledger.store, clock=clock))
     )
-    while not clock.sleepers:  # noqa: ASYNC110 - the clock has no event
+    while not (clock.sleepers or run.done()):  # noqa: ASYNC110 - the clock has no event
         await asyncio.sleep(0)
     clock.advance(1.0)
     await run
 
     assert [1, 1] == runs
     assert [500] == ledger.payments()
+
+
+async def test_a_fork_under_the_tool_makes_the_transaction_anew(ledger: Ledger) -> None:
+    """Connections are closed before a process forks; what was open in them is rolled back."""
+    clock, runs = FakeClock(), list[int]()
+
+    @tool(side_effecting=True, transactional=True)
+    def pay(transaction: Transaction) -> str:
+        runs.append(1)
+        transaction.execute("INSERT INTO payment VALUES (500)")
+        if runs == [1]:
+            _sqlite_writer._before_fork()
+            _sqlite_writer._after_fork()
+        transaction.execute("INSERT INTO payment VALUES (700)")
+        return "paid"
+
+    run = asyncio.create_task(
+        agent_of(pay).run(TASK, context(then(calls(call("pay"))), ledger.store, clock=clock))
+    )
+    while not (clock.sleepers or run.done()):  # noqa: ASYNC110 - the clock has no event
+        await asyncio.sleep(0)
+    clock.advance(1.0)
+    await run
+
+    assert [1, 1] == runs
+    assert [500, 700] == ledger.payments()
 
 
 async def test_a_lease_that_is_lost_before_the_transaction_leaves_nothing(ledger: Ledger) -> None:

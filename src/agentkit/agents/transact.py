@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from agentkit.agents.decide import ends_tenure, open_turn
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import InvalidSpec, StoreUnreachable, TransactionOver
+from agentkit.core.contracts.errors import InvalidSpec, TransactionOver
 from agentkit.core.contracts.ports import JournalPort, ToolThreads
 from agentkit.core.contracts.transactions import Transaction, can_transact
 from agentkit.state.journal.fold import RunState
@@ -93,8 +93,6 @@ class TransactionalCall:
         def conclude(state: RunState, ended: Ended) -> Sequence[e.Body]:
             fault = store_fault(ended.error, state.run_id)
             finished = self._judge(ended) if fault is None else None
-            if isinstance(fault, StoreUnreachable):
-                raise fault  # the journal tries again
             if fault is not None:
                 faults.append(fault)
             elif finished is not None and finished.outcome == "ok":

@@ -42,6 +42,7 @@ async def paying(sqlite: Store, tmp_path: Path) -> Lease:
     """Run `r` with one entry, in a store that also has a table of the tool's own."""
     lease = await started(sqlite, "r")
     execute(tmp_path, "CREATE TABLE payment (cents INTEGER UNIQUE)")
+    execute(tmp_path, "CREATE TABLE counted (number INTEGER PRIMARY KEY AUTOINCREMENT)")
     return lease
 
 
@@ -270,8 +271,8 @@ REFUSED = [
     "SELECT body FROM agentkit_entry",
     "SELECT body FROM agentkit_journal",
     "INSERT INTO payment SELECT epoch FROM agentkit_run",
-    "SELECT data FROM sqlite_dbpage",
-    "SELECT sql FROM sqlite_stmt",
+    "SELECT seq FROM sqlite_sequence",
+    "INSERT INTO sqlite_sequence VALUES ('counted', 7)",
     "DELETE FROM sqlite_master",
     "UPDATE sqlite_schema SET sql = ''",
     "SELECT load_extension('x')",
