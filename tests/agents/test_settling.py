@@ -211,7 +211,7 @@ async def test_a_word_about_an_earlier_attempt_settles_nothing() -> None:
 
 async def test_a_word_about_a_call_that_has_its_outcome_changes_nothing() -> None:
     """The first fact stands: it is what is told, and what the model gets."""
-    facts = [
+    facts: list[e.Body] = [
         e.ToolFinished(1, 0, "ok", "sent", 1),
         e.OutcomeReported(1, 0, 1, "skipped", "not sent", by="ann"),
         e.ToolFinished(1, 1, "ok", "sent too", 1),

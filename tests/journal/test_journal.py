@@ -51,20 +51,32 @@ async def test_nothing_builds_on_entries_that_the_store_refused() -> None:
     assert journal.state.check == state.check
 
 
-async def test_where_a_note_came_first_it_is_decided_anew_what_to_say() -> None:
-    """A decision that does not hold on the newest state is not appended; one that does is."""
+async def test_what_still_holds_is_said_though_a_note_came_first() -> None:
+    """The place was taken: it is decided anew what to say, and said behind the note."""
     store = InMemoryCheckpointStore()
     lease = await store.acquire("r", "me", 15.0)
     journal = Journal(store, await load(store, "r"), clock=SystemClock(), lease=lease)
     await Checkpointer(port=store).snapshot("r", 1)
 
-    unsaid = await journal.commit(lambda now: [e.Failed("x")] if now.seq == 0 else [], lane="")
-    await Checkpointer(port=store).snapshot("r", 2)
-    said = await journal.commit(lambda now: [e.Failed(f"after {now.seq}")], lane="")
+    said = await journal.commit(lambda now: [e.Parked("auth", f"after {now.seq}")], lane="")
 
-    assert [] == unsaid
-    assert [e.Failed("after 2")] == [entry.body for entry in said]
-    assert ["CheckpointSaved", "CheckpointSaved", "Failed"] == await kinds_of(store)
+    assert [e.Parked("auth", "after 1")] == [entry.body for entry in said]
+    assert ["CheckpointSaved", "Parked"] == await kinds_of(store)
+
+
+async def test_what_does_not_hold_any_more_is_not_said() -> None:
+    """A decision that was made before the note is not appended behind it."""
+    store = InMemoryCheckpointStore()
+    lease = await store.acquire("r", "me", 15.0)
+    journal = Journal(store, await load(store, "r"), clock=SystemClock(), lease=lease)
+    await Checkpointer(port=store).snapshot("r", 1)
+
+    said = await journal.commit(
+        lambda now: [e.Parked("auth", "no key")] if now.seq == 0 else [], lane=""
+    )
+
+    assert [] == said
+    assert ["CheckpointSaved"] == await kinds_of(store)
 
 
 async def test_what_an_outage_kept_out_is_recorded_though_a_note_took_its_place() -> None:
