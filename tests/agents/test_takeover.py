@@ -10,6 +10,7 @@ import pytest
 from agentkit.agents import Agent, AgentResult
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, RunInUse, StoreMisused
+from agentkit.core.runtime.context import MAX_RECOVERIES
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal.owner import owner_id
@@ -343,3 +344,20 @@ async def test_dropping_a_stream_keeps_nothing_of_it() -> None:
 
 def _in_own_loop(work: Coroutine[object, object, AgentResult]) -> AgentResult:
     return asyncio.run(work)
+
+
+async def test_a_run_that_was_never_begun_is_begun_however_many_died() -> None:
+    """Workers that die before they have recorded the start leave nothing that could be parked."""
+    store = InMemoryCheckpointStore()
+    head = None
+    for _ in range(MAX_RECOVERIES + 2):
+        epoch = None if head is None else head.epoch
+        await store.acquire(RUN, owner_id("d-dead"), 15.0, supersede=epoch)
+        head = await store.head(RUN)
+
+    result = await agent_of(look).run(TASK, context(then(LLM_TURNS), store))
+
+    first, *_ = await entries_of(store)
+    assert head is not None
+    assert MAX_RECOVERIES < head.recoveries
+    assert ("done", e.RunStarted) == (result.output, type(first.body))

@@ -68,7 +68,7 @@ def test_a_violation_is_told_with_the_command_that_shows_it_again(
 
 def test_a_double_of_a_safe_policy_is_no_success() -> None:
     """Also where no invariant speaks of it; a double of the unsafe one is."""
-    safe, unsafe = Tally(doubled={"key": 1}), Tally(doubled={"look": 1})
+    safe, unsafe = Tally(doubled={"key": 1}), Tally(doubled={"look": 1, "guess": 1})
 
     assert (False, True) == (safe.sound, unsafe.sound)
 
@@ -82,7 +82,7 @@ def _outcome(seed: int, violations: tuple[Violation, ...]) -> Outcome:
         completed=True,
         faults={},
         takeovers=0,
-        questions=0,
+        seen={},
         calls={},
         doubled={},
         asked_for=0,

@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 
-from agentkit.testing.simulation import Outcome, Tally, simulate
+from agentkit.testing.simulation import Outcome, Tally, schedule, simulate
+from agentkit.testing.simulation._tools import POLICIES, UNSAFE
 from agentkit.testing.simulation._weather import KINDS
+from agentkit.testing.simulation.schedule import SIGHTS
 
 SEEDS = range(1, 201)
 UNTIL_SEEN = 1_000
@@ -33,24 +35,45 @@ def test_every_kind_of_fault_fires(outcomes: list[Outcome]) -> None:
 
     assert set(KINDS) == {kind for kind in KINDS if fired[kind]}
     assert 0 < sum(one.takeovers for one in outcomes)
-    assert 0 < sum(one.questions for one in outcomes)
+
+
+def test_every_way_out_of_doubt_is_taken(outcomes: list[Outcome]) -> None:
+    """By asking, by finding out, by telling the model, by a late outcome and by an operator; and
+    runs that kill their workers are parked and let go on.
+    """
+    seen = Counter[str]()
+    for one in outcomes:
+        seen.update(one.seen)
+
+    assert set(SIGHTS) == {what for what in SIGHTS if seen[what]}
 
 
 def test_shipped_policies_double_nothing(outcomes: list[Outcome]) -> None:
-    """A key, a token or a question keeps what a paused worker does from happening twice."""
+    """Whatever a tool relies on keeps what a paused worker does from happening twice."""
     tally = Tally()
     for one in outcomes:
         tally.add(one)
 
-    assert {} == {name: times for name, times in tally.doubled.items() if name != "look" and times}
-    assert all(tally.calls[policy] for policy in ("read", "ask", "key", "token", "look"))
+    shipped = {*POLICIES.values()} - UNSAFE
+    assert {} == {name: times for name, times in tally.doubled.items() if times and name in shipped}
+    assert {*POLICIES.values()} == {name for name, calls in tally.calls.items() if calls}
 
 
-def test_looking_and_running_again_is_seen_to_double() -> None:
-    """The policy that is unsafe on purpose doubles effects, so the simulation would see others."""
-    doubled = (simulate(seed, policies=["look"]).doubled["look"] for seed in range(UNTIL_SEEN))
+@pytest.mark.parametrize("policy", sorted(UNSAFE))
+def test_an_unsafe_policy_is_seen_to_double(policy: str) -> None:
+    """Those that are unsafe on purpose double effects, so the simulation would see others."""
+    doubled = (simulate(seed, policies=[policy]).doubled[policy] for seed in range(UNTIL_SEEN))
 
     assert any(doubled)
+
+
+def test_a_double_of_a_shipped_policy_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted for the campaign fails its schedule too, so that the seed is told."""
+    monkeypatch.setattr(schedule, "UNSAFE", frozenset())
+    outcomes = (simulate(seed, policies=["look"]) for seed in range(UNTIL_SEEN))
+    first = next(one for one in outcomes if one.doubled["look"])
+
+    assert ["I2"] == [one.invariant for one in first.violations]
 
 
 def test_an_unknown_policy_is_refused() -> None:

@@ -94,7 +94,7 @@ async def claim(
         port, run_id, owner=owner, wait_seconds=wait_seconds, clock=clock, elapsed=elapsed
     )
     tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
-    if lease.took_over and lease.head.recoveries > context.services.max_recoveries:
+    if _kills_workers(lease, limit=context.services.max_recoveries):
         return await _park(port, lease, clock=clock)
     claimed = Claimed(WorkingJournal(port, state, clock=clock, lease=lease), tenure, heartbeat)
     opening = _Opening(port, context, spec, task, prepare)
@@ -117,6 +117,11 @@ def _refuse_unread(head: Head, spec: AgentSpec, task: str | None) -> None:
     begun = msgspec.json.decode(summary.detail, type=Detail).task
     if task is not None and begun and begun != task[: len(begun)]:
         raise _other_task(head.run, begun)
+
+
+def _kills_workers(lease: Lease, *, limit: int) -> bool:
+    """Whether too many have died at the run; one that was never begun holds nothing to park."""
+    return lease.took_over and lease.head.seq > 0 and lease.head.recoveries > limit
 
 
 async def _park(port: JournalPort, lease: Lease, *, clock: ClockPort) -> RunState:

@@ -85,7 +85,7 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
             intent, decided, unsure = fact, False, False
         elif fact.kind == "tool_finished":
             own = intent is not None and fact.epoch == intent.epoch
-            looked = kind == "reconciled" and fact.body.get("by") == "reconcile"
+            looked = kind in {None, "reconciled"} and fact.body.get("by") == "reconcile"
             known = own or decided or looked
             guessed = fact.body.get("outcome", "ok") == "ok" and not known
             if guessed:

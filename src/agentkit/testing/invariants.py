@@ -12,7 +12,7 @@ code that shares nothing with them.
 | I3 | each event told stands in the journal with the same text; the result is the recorded one |
 | I4 | one start; turns and versions 1, 2, 3; note ids once; one open intent per call and epoch |
 | I5 | seq without a gap; every earlier read is a prefix of the journal; the head fits its end |
-| I6 | epochs never decrease along seq, nor is the head's lower |
+| I6 | epochs never fall along seq and in the head; no tool begins while a newer epoch has the run |
 | I7 | each request that left: every call one result, in order; all requests tell one past |
 | I8 | each effect has an intent of its key, digest, attempt and epoch; "ok" had an effect |
 | I9 | usage added up by other rules is what fold, head and result say; no answer lost silently |

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError, StoreUnreachable
+from agentkit.core.contracts.once import Claim
 from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal, Row, Summary
 from agentkit.state.checkpoints.adapters import StoreWrapper
 from agentkit.testing.simulation._process import Process
@@ -108,6 +109,18 @@ class NetworkStore(StoreWrapper):
             return head
         owner = self.process.seen_owner(head.owner, self.witness.holder_of(head.owner))
         return msgspec.structs.replace(head, owner=owner)
+
+    async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
+        """See `OncePort.claim_value`."""
+        forward = super().claim_value
+        return await self._ask(
+            f"claim {key}", lambda: forward(key, token=token, ttl_seconds=ttl_seconds)
+        )
+
+    async def settle_value(self, key: str, *, token: str, value: str) -> bool:
+        """See `OncePort.settle_value`."""
+        forward = super().settle_value
+        return await self._ask(f"settle {key}", lambda: forward(key, token=token, value=value))
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """Never called: the simulated heartbeat uses `send_renewal`."""

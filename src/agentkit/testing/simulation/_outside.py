@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random  # noqa: TID251 - seeded: these dice are replayed
 from typing import Final
 
@@ -44,6 +47,8 @@ class Outside:
         promises: what was told to the outside.
         sink: what a system that honours keys has done, by key.
         tokens: the highest fencing token that a system has seen, by item.
+        closed: requests that a system refuses from now on, also those that are on their way.
+        repeats: how often people have ordered a call again, by its digest.
     """
 
     script: Sequence[Sequence[tuple[str, str]]]
@@ -52,11 +57,20 @@ class Outside:
     promises: list[JSONObject] = field(default_factory=list)
     sink: dict[str, str] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    repeats: Counter[str] = field(default_factory=Counter)
 
     def done(self, tool: str, digest: str) -> Effect | None:
         """The effect that a call had, to whoever looks."""
         for one in self.effects:
             if one.kind == "effect" and one.tool == tool and one.digest == digest:
+                return one
+        return None
+
+    def done_under(self, key: str) -> Effect | None:
+        """The effect that a call had, to whoever asks by its key."""
+        for one in self.effects:
+            if one.kind == "effect" and one.key == key:
                 return one
         return None
 
@@ -80,8 +94,31 @@ class Here:
         result: str = "",
     ) -> Effect:
         """Write down what a tool did; nothing that is left of a dead process does anything."""
-        process = self.process
+        self.process.must_live()
+        return self._write(tool, item, context, kind=kind, result=result)
+
+    def request(
+        self, tool: str, item: str, context: ToolContext, *, name: str, result: str
+    ) -> asyncio.Future[bool]:
+        """Send a request that has an effect when it arrives, whatever has become of its sender;
+        resolves with whether it had, which it has not once a request of that name was closed.
+        """
+        process, world = self.process, self.process.world
         process.must_live()
+        answer: asyncio.Future[bool] = process.loop.create_future()
+
+        def arrive() -> None:
+            kind: EffectKind = "refused" if name in self.outside.closed else "effect"
+            self._write(tool, item, context, kind=kind, result=result)
+            process.in_thread(0.02, partial(_answer, answer, kind == "effect"))
+
+        world.after(self.weather.journey(), arrive)
+        return answer
+
+    def _write(
+        self, tool: str, item: str, context: ToolContext, *, kind: EffectKind, result: str
+    ) -> Effect:
+        process = self.process
         effect = effect_of(
             tool,
             {"item": item},
@@ -92,7 +129,9 @@ class Here:
             holder=self.witness.epoch,
         )
         self.outside.effects.append(effect)
-        process.say(f"{kind} of {tool}({item}), attempt {effect.attempt}, epoch {effect.epoch}")
+        who = "outside" if process.gone else process.name
+        what = f"{kind} of {tool}({item}), attempt {effect.attempt}, epoch {effect.epoch}"
+        process.world.say(who, what)
         return effect
 
     async def lag(self) -> None:
@@ -100,6 +139,14 @@ class Here:
         self.process.must_live()
         self.weather.wait_inside(self.process)
         await self.process.clock.sleep(self.weather.lag())
+
+
+def _answer(answer: asyncio.Future[bool], accepted: bool) -> None:  # noqa: FBT001 - a callback's
+    def settle() -> None:
+        if not answer.done():
+            answer.set_result(accepted)
+
+    answer.get_loop().call_soon_threadsafe(settle)
 
 
 HERE: ContextVar[Here] = ContextVar("HERE")

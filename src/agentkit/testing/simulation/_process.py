@@ -195,12 +195,16 @@ class ProcessThreads:
 
     Args:
         process: whose threads these are.
-        wait: draws how long a call waits for its thread, and its answer for the loop.
+        wait: draws how long a call waits for its thread.
+        end: draws how long after what the call does its thread ends, and the loop hears of it.
     """
 
-    def __init__(self, process: Process, wait: Callable[[], float]) -> None:
+    def __init__(
+        self, process: Process, wait: Callable[[], float], end: Callable[[], float]
+    ) -> None:
         self._process = process
         self._wait = wait
+        self._end = end
 
     def submit(self, call: Callable[[], _T]) -> Awaitable[_T]:
         """See `ToolThreads.submit`."""
@@ -217,7 +221,7 @@ class ProcessThreads:
             except BaseException as exc:  # noqa: BLE001 - it belongs to whoever awaits the call
                 error = exc
             self._process.in_thread(
-                self._wait(),
+                self._end(),
                 lambda: self._answer(future, value, error),
             )
 

@@ -5,13 +5,23 @@
 - `read`: nothing happens, so it runs again;
 - `key`: the system outside honours idempotency keys;
 - `token`: the system outside refuses whoever has an older fencing token than the last that looked;
+- `reconcile`: the system outside says whether it has happened, and where it has not, it may close
+  the request, so that one which is still on its way is refused;
+- `once`: the store keeps for each key that somebody is at it, and what came of it;
 - `ask`: a human is asked;
-- `look`: the tool looks, and acts where it finds nothing. This one is **not safe**: between the two
-  another worker may act. It is here to show that the simulation would see it.
+- `tell`: the model is told that nobody knows;
+- `late`: a human is asked, but the tool is often still at it, and tells when it has ended;
+- `look`: the tool looks, and acts where it finds nothing;
+- `guess`: the system outside is asked, and "not there" is taken for "it cannot happen any more".
+
+The last two are **not safe**: between looking and acting another worker may act, or a request may
+arrive. They are here to show that the simulation would see it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -22,10 +32,22 @@ from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts.errors import OutcomeUnknown
 from agentkit.testing.invariants import ToolKind
 from agentkit.testing.simulation._outside import HERE, Here
-from agentkit.tools import Tool, ToolContext, tool
+from agentkit.tools import CannotHappen, Done, Reconciled, Tool, ToolContext, Unknown, tool
 
 TOOL_SECONDS: Final = 60.0
-"""The timeout of every tool here."""
+"""The timeout of the tools here, except for:"""
+
+LATE_SECONDS: Final = 5.0
+"""That of tools which are often still at it then."""
+
+ONCE_SECONDS: Final = 100_000.0
+"""For how long the store keeps what was done once: longer than any schedule takes."""
+
+UNSAFE: Final = frozenset({"look", "guess"})
+"""The policies that are not safe: their doubles show that the simulation sees doubles."""
+
+GUARDED: Final = frozenset({"key", "token", "once"})
+"""The policies by which an effect happens once even where a person orders it again."""
 
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
@@ -34,9 +56,17 @@ POLICIES: Mapping[str, str] = MappingProxyType(
         "upsert": "key",
         "store": "key",
         "book": "token",
+        "charge": "reconcile",
+        "refund": "reconcile",
+        "mail": "once",
+        "text": "once",
         "notify": "ask",
         "ship": "ask",
+        "post": "tell",
+        "deliver": "late",
+        "linger": "late",
         "peek": "look",
+        "order": "guess",
     }
 )
 
@@ -47,11 +77,19 @@ KINDS: Mapping[str, ToolKind] = MappingProxyType(
         "upsert": "idempotent",
         "store": "idempotent",
         "book": "idempotent",
+        "charge": "reconciled",
+        "refund": "reconciled",
+        "mail": "plain",
+        "text": "idempotent",
         "notify": "plain",
         "ship": "plain",
+        "post": "plain",
+        "deliver": "plain",
+        "linger": "plain",
     }
 )
-"""For the invariant checker. `peek` is left out: its doubles are counted, not complained of."""
+"""For the invariant checker. Unsafe ones are left out: their doubles are counted, not complained
+of."""
 
 
 @cache
@@ -64,15 +102,24 @@ def _tools() -> list[Tool]:
     read = tool(side_effecting=False, timeout=TOOL_SECONDS)
     keyed = tool(side_effecting=True, idempotent=True, timeout=TOOL_SECONDS)
     plain = tool(side_effecting=True, timeout=TOOL_SECONDS)
+    late = tool(side_effecting=True, timeout=LATE_SECONDS)
     return [
         read(lookup),
         read(scan),
         keyed(upsert),
         keyed(store),
         keyed(book),
+        tool(side_effecting=True, timeout=TOOL_SECONDS, reconcile=seek_charge)(charge),
+        tool(side_effecting=True, timeout=TOOL_SECONDS, reconcile=seek_refund)(refund),
+        plain(mail),
+        keyed(text),
         plain(notify),
         plain(ship),
+        tool(side_effecting=True, timeout=TOOL_SECONDS, on_in_doubt="tell_model")(post),
+        late(deliver),
+        late(linger),
         keyed(peek),
+        tool(side_effecting=True, timeout=TOOL_SECONDS, reconcile=seek_order)(order),
     ]
 
 
@@ -125,20 +172,101 @@ async def book(item: str, context: ToolContext) -> str:
     return f"booked {item}"
 
 
-async def notify(item: str, context: ToolContext) -> str:
-    """Have an effect, in the event loop."""
-    here = await _enter("notify", item, context)
+async def charge(item: str, context: ToolContext) -> str:
+    """Have an effect by a request that may be on its way for long."""
+    here = await _enter("charge", item, context)
+    return await _request(here, "charge", item, context)
+
+
+async def seek_charge(context: ToolContext) -> Reconciled:
+    """Ask what became of it, in the event loop."""
+    here = await _begin_to_look()
     await here.lag()
-    here.record("notify", item, context, result=f"sent {item}")
+    found = _ask_outside(here, context)
     await here.lag()
     _may_fail(here, "after")
+    return found
+
+
+def refund(item: str, context: ToolContext) -> str:
+    """Have an effect in a thread, at a system that can be asked about it."""
+    here = _begin("refund", item, context)
+    if _name(context) in here.outside.closed:
+        here.record("refund", item, context, kind="refused")
+        raise RuntimeError("the request was closed")
+    here.record("refund", item, context, result=f"sent {item}")
+    _may_fail(here, "after")
     return f"sent {item}"
+
+
+def seek_refund(context: ToolContext) -> Reconciled:
+    """Ask what became of it, in a thread."""
+    here = HERE.get()
+    here.process.must_live()
+    _may_fail(here, "before")
+    return _ask_outside(here, context)
+
+
+async def order(item: str, context: ToolContext) -> str:
+    """Have an effect as `charge` has it."""
+    here = await _enter("order", item, context)
+    return await _request(here, "order", item, context)
+
+
+async def seek_order(context: ToolContext) -> Reconciled:
+    """Ask, and call what is not there impossible: what must not be done."""
+    here = await _begin_to_look()
+    await here.lag()
+    done = here.outside.done_under(context.idempotency_key)
+    await here.lag()
+    return CannotHappen() if done is None else Done(done.result)
+
+
+async def mail(item: str, context: ToolContext) -> str:
+    """Have an effect that the store guards; a person is asked where it is not known."""
+    return await _once("mail", item, context)
+
+
+async def text(item: str, context: ToolContext) -> str:
+    """Have an effect that the store guards, and so be run again without asking."""
+    return await _once("text", item, context)
+
+
+async def notify(item: str, context: ToolContext) -> str:
+    """Have an effect, in the event loop."""
+    return await _send("notify", item, context)
+
+
+async def post(item: str, context: ToolContext) -> str:
+    """Have an effect, in the event loop; what became of it the model may find out."""
+    return await _send("post", item, context)
 
 
 def ship(item: str, context: ToolContext) -> str:
     """Have an effect, in a thread."""
     here = _begin("ship", item, context)
     here.record("ship", item, context, result=f"sent {item}")
+    _may_fail(here, "after")
+    return f"sent {item}"
+
+
+def deliver(item: str, context: ToolContext) -> str:
+    """Have an effect, in a thread that may end long after its time is over."""
+    here = _begin("deliver", item, context)
+    here.record("deliver", item, context, result=f"sent {item}")
+    _may_fail(here, "after")
+    return f"sent {item}"
+
+
+async def linger(item: str, context: ToolContext) -> str:
+    """Have an effect late, whoever says that the time is over."""
+    here = _begin("linger", item, context)
+    clock = here.process.clock
+    until = clock.elapsed() + here.weather.ending()
+    while clock.elapsed() < until:
+        with contextlib.suppress(asyncio.CancelledError):
+            await clock.sleep(until - clock.elapsed())
+    here.record("linger", item, context, result=f"sent {item}")
     _may_fail(here, "after")
     return f"sent {item}"
 
@@ -159,6 +287,66 @@ async def _enter(name: str, item: str, context: ToolContext) -> Here:
     if here.weather.failure("hung tool"):
         await here.process.clock.sleep(1.5 * TOOL_SECONDS)
     return here
+
+
+async def _send(name: str, item: str, context: ToolContext) -> str:
+    here = await _enter(name, item, context)
+    await here.lag()
+    here.record(name, item, context, result=f"sent {item}")
+    await here.lag()
+    _may_fail(here, "after")
+    return f"sent {item}"
+
+
+async def _once(name: str, item: str, context: ToolContext) -> str:
+    here = await _enter(name, item, context)
+
+    async def send() -> str:
+        _may_fail(here, "before")
+        await here.lag()
+        here.record(name, item, context, result=f"sent {item}")
+        await here.lag()
+        _may_fail(here, "after")
+        return f"sent {item}"
+
+    await here.lag()
+    return str(await context.once(f"{name}:{item}", ONCE_SECONDS, send))
+
+
+async def _request(here: Here, name: str, item: str, context: ToolContext) -> str:
+    await here.lag()
+    result = f"sent {item}"
+    if not await here.request(name, item, context, name=_name(context), result=result):
+        raise RuntimeError("the request was closed")
+    await here.lag()
+    _may_fail(here, "after")
+    return result
+
+
+def _name(context: ToolContext) -> str:
+    """One for each attempt, so that closing one leaves the next alone."""
+    return f"{context.idempotency_key}, attempt {context.attempt}"
+
+
+async def _begin_to_look() -> Here:
+    here = HERE.get()
+    here.process.must_live()
+    _may_fail(here, "before")
+    if here.weather.failure("hung tool"):
+        await here.process.clock.sleep(1.5 * TOOL_SECONDS)
+    return here
+
+
+def _ask_outside(here: Here, context: ToolContext) -> Reconciled:
+    """A system that knows, or that closes the request, or that can do neither."""
+    done = here.outside.done_under(context.idempotency_key)
+    if done is not None:
+        return Done(done.result)
+    if here.weather.world.likely(0.3):
+        return Unknown("it is not there, and may still come")
+    here.process.say(f"has closed {_name(context)}")
+    here.outside.closed.add(_name(context))
+    return CannotHappen()
 
 
 def _begin(name: str, item: str, context: ToolContext) -> Here:

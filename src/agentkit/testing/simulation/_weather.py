@@ -24,6 +24,9 @@ KINDS: Final = (
     "tool failure",
     "hung tool",
     "no thread free",
+    "late end",
+    "slow request",
+    "fatal act",
 )
 """Every fault there is, by the name under which it is counted."""
 
@@ -34,6 +37,8 @@ _PAUSES: Final = ((0.5, 14.0), (18.0, 50.0), (30.0, 58.0))
 _LAST_MESSAGE: Final = 20
 _HUNG: Final = 0.25
 _STRAY: Final = 0.1
+_FATAL: Final = 0.8
+_LAST_FATAL: Final = 8
 
 
 class Fate(NamedTuple):
@@ -109,7 +114,8 @@ class Weather:
         self._messages = 0
         self._steps = 0
         self._waits = 0
-        world.after(dice.uniform(5.0, 60.0), self._clear_up)
+        self._fatal_acts = dice.choice((0,) * 11 + (dice.randint(2, _LAST_FATAL),))
+        world.after(dice.uniform(5.0, 60.0) + 6.0 * self._fatal_acts, self._clear_up)
 
     # --- blows ---
 
@@ -123,8 +129,13 @@ class Weather:
                 self._strike(self._blows.pop()[1], process)
 
     def wait_inside(self, process: Process) -> None:
-        """A tool or the model of the process is about to wait; this may be the moment."""
+        """A tool or the model of the process is about to wait; this may be the moment. In some
+        schedules it mostly is, for one worker after the other: what they do kills them.
+        """
         self._waits += 1
+        if self._fatal_acts and self.world.likely(_FATAL):
+            self._fatal_acts -= 1
+            self._strike_soon("fatal act", process, 0.0)
         self._strike_soon(self._inside.get(self._waits), process, 0.0)
 
     def _strike_soon(self, kind: str | None, process: Process, seconds: float) -> None:
@@ -140,7 +151,7 @@ class Weather:
     def _strike(self, kind: str, process: Process) -> None:
         dice = self.world.dice
         self.fired[kind] += 1
-        if kind == "crash":
+        if kind in {"crash", "fatal act"}:
             process.say("crashes")
             self.crash(process)
         elif kind == "pause":
@@ -193,11 +204,25 @@ class Weather:
         return dice.expovariate(2.0) if usual else dice.uniform(1.0, 8.0)
 
     def thread(self) -> float:
-        """How long a call waits for a thread, or an answer for the loop."""
+        """How long a call waits for a thread."""
         dice = self.world.dice
         if self.failure("no thread free"):
             return dice.uniform(0.5, 40.0)
         return dice.random() * 0.02
+
+    def ending(self) -> float:
+        """How long a thread goes on after what it did, or a tool that takes no notice of time."""
+        dice = self.world.dice
+        return dice.uniform(0.5, 40.0) if self.failure("late end") else dice.random() * 0.02
+
+    def journey(self) -> float:
+        """How long a request to a system outside is on its way."""
+        dice = self.world.dice
+        if not self.failure("slow request"):
+            return dice.expovariate(4.0)
+        seconds = dice.uniform(1.0, 50.0)
+        self.lasts(seconds)
+        return seconds
 
     def failure(self, kind: str) -> bool:
         """Whether the next call or answer is hit by `kind`."""

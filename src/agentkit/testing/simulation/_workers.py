@@ -1,18 +1,23 @@
-"""Who lives in the processes: workers that drive the run, and people who answer its questions."""
+"""Who lives in the processes: workers that drive the run, people who answer its questions, and
+operators who say what they like.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from random import Random  # noqa: TID251 - seeded: these dice are replayed
 
-from agentkit.agents import AgentEvent, AgentResult
+from agentkit.agents import AgentEvent, AgentResult, settle_call, unpark
 from agentkit.core.contracts.errors import (
     InvalidDecision,
     RunError,
     StoreError,
 )
-from agentkit.core.contracts.types import Decision, Question
+from agentkit.core.contracts.slots import agent_lane
+from agentkit.core.contracts.types import IN_DOUBT_ANSWERS, Decision, Question
+from agentkit.core.contracts.values import digest
 from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.journal.fold import RunState
@@ -35,6 +40,8 @@ that a schedule costs little."""
 
 _RETRY = RetryPolicy(base_seconds=0.5, max_seconds=8.0, max_retry_after_seconds=8.0)
 _EXPECTED = (RunError, StoreError, InvalidDecision)
+_PATIENCE = 3
+"""A person orders a call again less often than this; then it is left alone."""
 
 
 class Inhabitant:
@@ -44,9 +51,10 @@ class Inhabitant:
     Args:
         here: where it lives.
         store: its connection to the store.
+        max_recoveries: of its services.
     """
 
-    def __init__(self, here: Here, store: NetworkStore) -> None:
+    def __init__(self, here: Here, store: NetworkStore, *, max_recoveries: int) -> None:
         self.here = here
         self.store = store
         process = here.process
@@ -57,10 +65,15 @@ class Inhabitant:
                 checkpointer=Checkpointer(port=store),
                 clock=process.clock,
                 chance=ProcessChance(process),
-                threads=ProcessThreads(process, here.weather.thread),
+                threads=ProcessThreads(process, here.weather.thread, here.weather.ending),
                 heartbeat=Renewer(process, store.send_renewal),
+                max_recoveries=max_recoveries,
             ),
         )
+
+    async def live(self) -> None:
+        """The process's main."""
+        raise NotImplementedError
 
     @property
     def _dice(self) -> Random:
@@ -69,6 +82,11 @@ class Inhabitant:
     async def pause(self, least: float, most: float) -> None:
         """Do nothing for some time."""
         await self.here.process.clock.sleep(self._dice.uniform(least, most))
+
+    async def unpark(self) -> None:
+        """Let the run go on, without driving it."""
+        self.here.process.say("lets the run go on")
+        await unpark(self.store, RUN, actor="operator", clock=self.here.process.clock)
 
     async def attempt(self, drive: Callable[[], Awaitable[AgentResult | None]]) -> bool:
         """Drive the run in a task that may be cancelled; whether the run has ended."""
@@ -141,7 +159,10 @@ class Person(Inhabitant):
                 continue
             if state.end is not None:
                 return
-            if state.parked is not None:
+            if state.parked is not None and self.here.process.world.likely(0.5):
+                with contextlib.suppress(*_EXPECTED):
+                    await self.unpark()
+            elif state.parked is not None:
                 await self.attempt(lambda: self._resume({}))
             elif state.questions:
                 await self._answer(state)
@@ -170,4 +191,47 @@ class Person(Inhabitant):
             return Decision("skip")
         if likely(0.1):
             return Decision("failed", "it did not work")
-        return Decision("run_again") if done is None else Decision("done", done.result)
+        if done is not None:
+            return Decision("done", done.result)
+        repeats = self.here.outside.repeats
+        repeats[question.digest] += 1
+        return Decision("run_again" if repeats[question.digest] < _PATIENCE else "skip")
+
+
+class Operator(Inhabitant):
+    """Settles calls in doubt and lets parked runs go on at any moment, while the weather is bad;
+    looks outside only before claiming that something was done.
+    """
+
+    async def live(self) -> None:
+        """The process's main."""
+        HERE.set(self.here)
+        while not self.here.weather.calm:
+            await self.pause(1.0, 12.0)
+            with contextlib.suppress(*_EXPECTED):
+                await self._meddle(await load(self.store, RUN))
+
+    async def _meddle(self, state: RunState) -> None:
+        if state.parked is not None:
+            await self.unpark()
+            return
+        turn = state.lane(agent_lane(the_agent().name)).turn
+        calls = [] if turn is None else [one for one in turn.calls if not one.settled]
+        if turn is None or not calls:
+            return
+        call = self._dice.choice(calls)
+        name = f"{turn.answer.turn}.{call.index}"
+        record = call.record
+        done = self.here.outside.done(record.name, digest(record.name, record.arguments))
+        answer = self._dice.choice(IN_DOUBT_ANSWERS)
+        if done is None and answer == "done":
+            answer = "failed"
+        value = done.result if done is not None and answer == "done" else ""
+        self.here.process.say(f"says of call {name}: {answer}")
+        await settle_call(
+            self.store,
+            RUN,
+            name,
+            Decision(answer, value, "operator"),
+            clock=self.here.process.clock,
+        )

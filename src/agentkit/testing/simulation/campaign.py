@@ -8,19 +8,16 @@ from typing import Final
 
 import msgspec
 
-from agentkit.testing.simulation._tools import POLICIES
+from agentkit.testing.simulation._tools import POLICIES, UNSAFE
 from agentkit.testing.simulation._weather import KINDS
-from agentkit.testing.simulation.schedule import Outcome
+from agentkit.testing.simulation.schedule import SIGHTS, Outcome
 
-__all__ = ["MAX_FAILED_SEEDS", "UNSAFE", "Failed", "Tally", "replay_command"]
-
-UNSAFE: Final = "look"
-"""The policy that is not safe: its doubles show that the simulation sees doubles."""
+__all__ = ["MAX_FAILED_SEEDS", "Failed", "Tally", "replay_command"]
 
 MAX_FAILED_SEEDS: Final = 20
 """A campaign stops when so many schedules have failed: they mostly tell of one bug."""
 
-_KIND_COLUMN = 16
+_KIND_COLUMN = 24
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -37,8 +34,8 @@ class Tally(msgspec.Struct):
     steps: int = 0
     completed: int = 0
     takeovers: int = 0
-    questions: int = 0
     asked_for: int = 0
+    seen: dict[str, int] = {}
     faults: dict[str, int] = {}
     calls: dict[str, int] = {}
     doubled: dict[str, int] = {}
@@ -53,7 +50,7 @@ class Tally(msgspec.Struct):
                 steps=outcome.steps,
                 completed=int(outcome.completed),
                 takeovers=outcome.takeovers,
-                questions=outcome.questions,
+                seen=outcome.seen,
                 asked_for=outcome.asked_for,
                 faults=outcome.faults,
                 calls=outcome.calls,
@@ -68,7 +65,7 @@ class Tally(msgspec.Struct):
         self.steps += other.steps
         self.completed += other.completed
         self.takeovers += other.takeovers
-        self.questions += other.questions
+        self.seen = _sum(self.seen, other.seen)
         self.asked_for += other.asked_for
         self.faults = _sum(self.faults, other.faults)
         self.calls = _sum(self.calls, other.calls)
@@ -78,7 +75,7 @@ class Tally(msgspec.Struct):
     @property
     def sound(self) -> bool:
         """Whether no schedule violated anything, and no safe policy doubled an effect."""
-        safe = (times for policy, times in self.doubled.items() if policy != UNSAFE)
+        safe = (times for policy, times in self.doubled.items() if policy not in UNSAFE)
         return not self.failed and not any(safe)
 
     def report(self, seconds: float) -> str:
@@ -87,7 +84,7 @@ class Tally(msgspec.Struct):
         lines = [
             f"{self.schedules} schedules in {seconds:.1f} s: {rate:.1f} schedules/s",
             f"{self.completed} runs completed, {self.takeovers} takeovers, {self.steps} callbacks",
-            f"{self.questions} questions asked",
+            *(f"  {what:{_KIND_COLUMN}} {self.seen.get(what, 0):9}" for what in SIGHTS),
             "",
             "faults fired",
             *(f"  {kind:{_KIND_COLUMN}} {self.faults.get(kind, 0):9}" for kind in KINDS),
@@ -96,9 +93,9 @@ class Tally(msgspec.Struct):
         ]
         for policy in dict.fromkeys(POLICIES.values()):
             doubled = "-" if policy == "read" else str(self.doubled.get(policy, 0))
-            note = "  (unsafe on purpose: look, then run again)" if policy == UNSAFE else ""
+            note = "  (unsafe on purpose)" if policy in UNSAFE else ""
             lines.append(f"  {policy:10} {self.calls.get(policy, 0):9} {doubled:>9}{note}")
-        lines.append(f"  beside these, {self.asked_for} because a person said run_again")
+        lines.append(f"  beside these, {self.asked_for} because a person ordered it")
         return "\n".join([*lines, "", *self._verdict()])
 
     def _verdict(self) -> Iterable[str]:

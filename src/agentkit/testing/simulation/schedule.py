@@ -14,19 +14,40 @@ import msgspec
 
 from agentkit.core.contracts.ports import ClockPort, JournalPort, Row
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.state.journal.recovery import RECONCILE
 from agentkit.testing._facts import Story, tell
 from agentkit.testing.invariants import Evidence, Violation, check
 from agentkit.testing.simulation._loop import ProcessLoop
 from agentkit.testing.simulation._network import NetworkStore
 from agentkit.testing.simulation._outside import RUN, Here, Outside, draw_script
 from agentkit.testing.simulation._process import EPOCH_SECONDS, Process
-from agentkit.testing.simulation._tools import KINDS, POLICIES
+from agentkit.testing.simulation._tools import GUARDED, KINDS, POLICIES, UNSAFE
 from agentkit.testing.simulation._weather import Weather
 from agentkit.testing.simulation._witness import Witness
-from agentkit.testing.simulation._workers import START_SECONDS, Person, Worker
+from agentkit.testing.simulation._workers import (
+    START_SECONDS,
+    Inhabitant,
+    Operator,
+    Person,
+    Worker,
+)
 from agentkit.testing.simulation._world import World
 
-__all__ = ["LIVENESS_SECONDS", "Outcome", "StoreMaker", "simulate"]
+__all__ = ["LIVENESS_SECONDS", "SIGHTS", "Outcome", "StoreMaker", "simulate"]
+
+SIGHTS: Final = (
+    "questions",
+    "happened",
+    "cannot happen",
+    "told to the model",
+    "late outcomes",
+    "settled by an operator",
+    "parked for recoveries",
+    "unparked by an operator",
+)
+"""What is counted beside faults: questions asked, what `reconcile` found, calls that the model was
+told of, outcomes told by workers without the lease, and what operators did.
+"""
 
 LIVENESS_SECONDS: Final = 200.0
 """Virtual seconds, from when the last fault is over, in which a run must have come to its end."""
@@ -46,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True):
         completed: the run finished.
         faults: faults that happened, by kind.
         takeovers: leases that were taken from somebody who had not given them back.
-        questions: questions about calls in doubt that were asked.
+        seen: what else is worth counting, by kind; see `SIGHTS`.
         calls: calls that had an effect or a read, by policy.
         doubled: effects beyond the first of each call that the runtime made on its own, by policy.
         asked_for: effects beyond the first of each call that a person ordered.
@@ -60,7 +81,7 @@ class Outcome(msgspec.Struct, frozen=True):
     completed: bool
     faults: dict[str, int]
     takeovers: int
-    questions: int
+    seen: dict[str, int]
     calls: dict[str, int]
     doubled: dict[str, int]
     asked_for: int
@@ -78,8 +99,8 @@ def simulate(
 
     Args:
         seed: any whole number.
-        policies: those of the tools that the model calls (`read`, `key`, `token`, `ask`, `look`);
-            all where none are named.
+        policies: those of the tools that the model calls, such as `ask` (see
+            `docs/explanation/simulation.md`); all where none are named.
         store: makes the store, given its clock; by default `InMemoryCheckpointStore`.
         traced: whether to keep the trace.
 
@@ -129,12 +150,15 @@ class _Schedule:
         self._machines = dice.choice((1, 2, 2))
         self._numbers = 0
         self._living = self.weather.living
-        self._people: set[Process] = set()
+        self._max_recoveries = dice.choice((1, 2, 5))
+        self._roles: dict[Process, type[Inhabitant]] = {}
         self._process_of: dict[ProcessLoop, Process] = {}
         for _ in range(dice.choice((1, 2, 2, 2, 3))):
-            self._spawn(person=False)
+            self._spawn(Worker)
         for _ in range(dice.choice((1, 1, 1, 2))):
-            self._spawn(person=True)
+            self._spawn(Person)
+        for _ in range(dice.choice((0, 0, 1))):
+            self._spawn(Operator)
         self.world.after_step = self._after_step
 
     def play(self) -> Outcome:
@@ -156,7 +180,7 @@ class _Schedule:
             completed=story.end is not None and story.end.kind == "finished",
             faults=dict(sorted(weather.fired.items())),
             takeovers=self.witness.takeovers,
-            questions=len(story.of("question_asked")),
+            seen=_seen(story),
             calls=dict(sorted(Counter(POLICIES[one.name] for one in story.calls.values()).items())),
             doubled=doubled,
             asked_for=asked_for,
@@ -165,22 +189,21 @@ class _Schedule:
 
     # --- inhabitants ---
 
-    def _spawn(self, *, person: bool) -> None:
+    def _spawn(self, role: type[Inhabitant]) -> None:
         self._numbers += 1
         dice = self.world.dice
         process = Process(
             self.world,
             number=self._numbers,
             machine=dice.randint(1, self._machines),
-            role="person" if person else "worker",
+            role=role.__name__.lower(),
         )
         process.clock.wall_offset = dice.uniform(-90.0, 90.0)
         here = Here(process, self.outside, self.weather, self.witness)
         store = NetworkStore(self.store, process, weather=self.weather, witness=self.witness)
-        inhabitant = Person(here, store) if person else Worker(here, store)
+        inhabitant = role(here, store, max_recoveries=self._max_recoveries)
         self._living.append(process)
-        if person:
-            self._people.add(process)
+        self._roles[process] = role
         self._process_of[process.loop] = process
         main = process.start(inhabitant.live)
         main.add_done_callback(lambda task: self._left(process, task))
@@ -196,10 +219,10 @@ class _Schedule:
         """Kill it; somebody starts it again, here or on another machine."""
         process.kill()
         self._living.remove(process)
-        person = process in self._people
+        role = self._roles[process]
         seconds = self.world.dice.choice((0.05, self.world.dice.uniform(0.5, 20.0)))
         self.weather.lasts(seconds + START_SECONDS)
-        self.world.after(seconds, lambda: self._spawn(person=person))
+        self.world.after(seconds, lambda: self._spawn(role))
 
     # --- the verdict ---
 
@@ -224,6 +247,9 @@ class _Schedule:
             earlier=tuple(self.witness.earlier),
         )
         yield from check(evidence)
+        for policy, times in _doubles(story, outside)[0].items():
+            if times and policy not in UNSAFE:
+                yield Violation("I2", RUN, f"policy {policy}: {times} doubled effects")
         for what in self.witness.late:
             yield Violation("L2", RUN, what)
         if not rested:
@@ -247,11 +273,30 @@ def _doubles(story: Story, outside: Outside) -> tuple[dict[str, int], int]:
         if beyond < 1:
             continue
         again = sum(fact.body["answer"] == "run_again" for fact in call.of("decided"))
-        ordered += min(beyond, again)
-        doubled[POLICIES[call.name]] += max(beyond - again, 0)
+        again += sum(fact.body["outcome"] == "retrying" for fact in call.of("outcome_reported"))
+        allowed = 0 if POLICIES[call.name] in GUARDED else again
+        ordered += min(beyond, allowed)
+        doubled[POLICIES[call.name]] += max(beyond - allowed, 0)
     return {
         policy: doubled[policy] for policy in sorted(set(POLICIES.values()) - {"read"})
     }, ordered
+
+
+def _seen(story: Story) -> dict[str, int]:
+    seen = Counter({"questions": len(story.of("question_asked"))})
+    for fact in story.facts:
+        by = fact.body.get("by", "")
+        if fact.kind == "outcome_reported":
+            seen["settled by an operator" if by else "late outcomes"] += 1
+        elif fact.kind in {"tool_started", "tool_finished"} and by == RECONCILE:
+            seen["happened" if fact.kind == "tool_finished" else "cannot happen"] += 1
+        elif fact.kind == "tool_finished" and fact.body.get("outcome") == "in_doubt":
+            seen["told to the model"] += 1
+        elif fact.kind == "parked" and fact.body["reason"] == "recoveries":
+            seen["parked for recoveries"] += 1
+        elif fact.kind == "unparked" and fact.body.get("actor"):
+            seen["unparked by an operator"] += 1
+    return dict(seen)
 
 
 def _memory(clock: ClockPort) -> JournalPort:
