@@ -376,10 +376,10 @@ class Drive:
             self._take(self._runner.ended())
         except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
             _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
-        if self._tenure.lost or self._journal.fenced:
-            await self._reports.tell(list(self._ended.values()))
-        elif not self._journal.released:
+        if not (self._tenure.lost or self._journal.fenced or self._journal.released):
             await self._release()
+        if self._tenure.lost or self._journal.fenced:  # also where the release has found it out
+            await self._reports.tell(list(self._ended.values()))
         if cancelled is not None:
             raise cancelled
 

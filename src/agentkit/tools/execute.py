@@ -94,13 +94,15 @@ class Attempt:
         """Cancel those that have not reported and give them a moment to clean up; a tool that goes
         on regardless is left behind. They may have acted.
         """
-        tasks = [attempt._cancel() for attempt in attempts if attempt._report is not None]  # noqa: SLF001 - our own
+        running = [attempt for attempt in attempts if attempt._report is not None]  # noqa: SLF001 - our own
+        tasks = [attempt._cancel() for attempt in running]  # noqa: SLF001 - our own
         try:
             if tasks:
                 await asyncio.wait(tasks, timeout=CANCEL_GRACE_SECONDS)
         finally:
-            for task in tasks:
+            for attempt, task in zip(running, tasks, strict=True):
                 _leave(task)
+                attempt._report = None  # noqa: SLF001 - our own; from here on its end comes late
 
     def _cancel(self) -> asyncio.Task[None]:
         self._stop_timer()
@@ -120,7 +122,7 @@ class Attempt:
     async def _end_of(self, call: Callable[[], object]) -> Ended:
         tool, key = self._tool, self._key
         earlier = self._earlier
-        ended = None if earlier is None else await _end_in_thread(earlier, tool, self._context)
+        ended = None if earlier is None else await self._end_in_thread(earlier)
         if ended is None and tool.is_async:
             ended = await self._in_loop(call)
         elif ended is None:
@@ -131,6 +133,35 @@ class Attempt:
             awaitable = ended.value
             ended = await self._in_loop(lambda: awaitable)
         return ended
+
+    async def _end_in_thread(self, end: ThreadFuture[Ended]) -> Ended | None:
+        """The end of an earlier attempt that a thread of this process still works on; where it
+        comes too late, it is this one's late end too.
+        """
+        loop = self._loop
+        woken = loop.create_future()
+
+        def hear() -> None:
+            if woken.cancelled():
+                self._tell_late(end.result())
+            else:
+                woken.set_result(None)
+
+        def wake(_: ThreadFuture[Ended]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(hear)
+
+        end.add_done_callback(wake)
+        try:
+            await asyncio.wait({woken}, timeout=self._tool.timeout)
+            if not end.done():
+                return Ended(timed_out=True, running=True)
+        finally:
+            if not woken.done():
+                woken.cancel()
+        ended = end.result()
+        # A store's or lease's error was the earlier worker's: this attempt is free of it.
+        return None if store_fault(ended.error, self._context.run_id) else ended
 
     async def _in_loop(self, call: Callable[[], object]) -> Ended:
         self._timer = self._loop.call_later(self._tool.timeout, self._time_out)
@@ -169,8 +200,8 @@ class Attempt:
         report, self._report = self._report, None
         if report is not None:
             report(ended)
-        elif isinstance(ended, Ended):  # it was left behind, and ends after all
-            self._tell_late(ended)
+        elif isinstance(ended, Ended) and (ended.error is None or not self.interrupted):
+            self._tell_late(ended)  # it was left behind, and ends after all
 
     def _tell_late(self, ended: Ended) -> None:
         """A coroutine that a sync function handed on is not run any more, so it says nothing."""
@@ -204,6 +235,8 @@ async def _in_thread(
                 return Ended(timed_out=True, started=False)
             left = attempt.began + tool.timeout - loop.time()
     except asyncio.CancelledError:
+        if future.done() and not inspect.isawaitable(future.result().value):
+            return future.result()  # its end came at the same moment
         if future.done() or not attempt.give_up():
             raise
         return Ended(started=False)  # it was still waiting for a thread
@@ -245,26 +278,6 @@ class _ThreadAttempt:
         _IN_THREADS.pop(self._key, None)
         end.set_result(ended)
         return ended
-
-
-async def _end_in_thread(
-    end: ThreadFuture[Ended], tool: Tool, context: ToolContext
-) -> Ended | None:
-    """The end of an earlier attempt that a thread of this process still works on."""
-    loop = asyncio.get_running_loop()
-    woken = loop.create_future()
-
-    def wake(_: ThreadFuture[Ended]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(woken.set_result, None)
-
-    end.add_done_callback(wake)
-    await asyncio.wait({woken}, timeout=tool.timeout)
-    if not end.done():
-        return Ended(timed_out=True, running=True)
-    ended = end.result()
-    # A store's or lease's error was the earlier worker's: this attempt is free of it.
-    return None if store_fault(ended.error, context.run_id) else ended
 
 
 def _leave(future: asyncio.Future[object] | asyncio.Future[Ended] | asyncio.Task[None]) -> None:
