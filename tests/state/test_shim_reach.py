@@ -5,14 +5,20 @@ import warnings
 import pytest
 
 from agentkit.agents.cognition import ReActCognition
+from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidSpec, RunNotFound, StoreDamaged, StoreMisused
 from agentkit.core.contracts.ports import Checkpoint
+from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import Scope
+from agentkit.core.runtime import SystemClock
 from agentkit.state.checkpoints import Checkpointer
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.checkpoints.shim import ShimJournal, UnfencedStoreWarning
+from agentkit.state.journal.journal import Journal, append_note, load
 from agentkit.state.journal.lease import LEASE_SECONDS
+from agentkit.state.journal.owner import owner_id
 from agentkit.tools import tool
-from tests.agents.kit import RUN, TASK, agent_of, call, calls, context, then
+from tests.agents.kit import RUN, TASK, agent_of, call, calls, context, entries_of, then
 from tests.state.test_shim import FiveMethods
 
 pytestmark = pytest.mark.filterwarnings(
@@ -61,6 +67,28 @@ async def test_a_process_that_never_saw_the_run_carries_it_on() -> None:
     assert ("done", 2) == (result.output, result.usage.requests)
     assert result == again
     assert 1 == len(llm.requests)
+
+
+async def test_a_note_leaves_the_lease_where_it_is() -> None:
+    """A worker died while it asked the model, after somebody's note. Who takes over in another
+    process sees that it died, and lists the answer that it may have bought.
+    """
+    port, clock = FiveMethods(), SystemClock()
+    shim = ShimJournal.over(port)
+    recorded = InMemoryCheckpointStore()
+    await agent_of(look).run(TASK, context(then([]), recorded))
+    lease = await shim.acquire(RUN, owner_id("d-dead"), LEASE_SECONDS)
+    journal = Journal(shim, await load(shim, RUN), clock=clock, lease=lease)
+    started = [entry.body for entry in (await entries_of(recorded))[:2]]
+    await journal.commit(lambda _: started, lane="")
+    saved = e.CheckpointSaved(1, "running", "{}")
+    await append_note(
+        shim, RUN, lambda _: [saved], note_id="n", lane=agent_lane("worker"), clock=clock
+    )
+
+    result = await agent_of(look).run(TASK, context(then([]), FiveMethods(port.slots)))
+
+    assert ("done", 1) == (result.output, result.usage.unknown)
 
 
 async def test_runs_of_two_scopes_share_a_store_and_nothing_else() -> None:

@@ -209,8 +209,6 @@ class Agent:
         run_id = setting.context.correlation_id
         state = await load_known(setting.port, run_id)
         admit(state, self._spec(), task=None)
-        if not decisions:
-            return
         check_decisions(state, decisions)
         await append_note(
             setting.port,
@@ -263,8 +261,8 @@ class Agent:
     ) -> AsyncGenerator[AgentEvent, None]:
         """The one way in which a run is started or continued."""
         async with aclosing(setting):
-            if task is None:
-                await self._decide(setting, decisions or {})
+            if decisions:  # without any the run is claimed first: to read it may be what kills
+                await self._decide(setting, decisions)
             spec = self._spec()
             news = _Later()
 

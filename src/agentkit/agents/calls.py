@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from agentkit.agents.recording import Recording
@@ -168,7 +168,9 @@ class CallRunner:
         self._attempts[call.index] = Attempt(
             look,
             {name: value for name, value in arguments.items() if name in wanted},
-            self._context(call, started, tool),
+            replace(
+                self._context(call, started, tool), recorder=_not_by_looking, keeper=_not_by_looking
+            ),
             key="",
             threads=self._threads,
             check=self._check,
@@ -275,6 +277,10 @@ class CallRunner:
     def _report(self, started: e.ToolStarted, text: str) -> None:
         if self._under_way.get(started.index) is started:
             self.tell(Told(started.index, text))
+
+
+async def _not_by_looking(*_: object) -> JSON:
+    raise StatementRefused("record() and once() are not for a reconcile function: it only looks")
 
 
 def _is_known(finished: e.ToolFinished | None) -> bool:

@@ -51,7 +51,7 @@ async def settle_call(
 
     Raises:
         RunNotFound: there is no such run.
-        InvalidDecision: there is no such open call, or this is no answer for it.
+        InvalidDecision: there is no such open call (any more), or this is no answer for it.
         RunInUse: a worker is at the call just now; its outcome comes by itself.
     """
     if decision.answer not in IN_DOUBT_ANSWERS:
@@ -64,7 +64,7 @@ async def settle_call(
         await _refuse_while_at_work(port, run_id, call)
 
     def notes(now: RunState) -> list[e.Body]:
-        _, newest = _find(now, call)
+        newest = _same_attempt(found, now, call)
         if newest.question is not None:
             return [*check_decisions(now, {newest.question.id: decision})]
         return [_reported(lane, newest, decision)]
@@ -145,6 +145,17 @@ def _find(state: RunState, name: str) -> tuple[LaneState, CallState]:
 def _names(lane: LaneState, call: CallState) -> set[str]:
     names = {f"{lane.turns}.{call.index}", call.record.id}
     return names if call.question is None else {*names, call.question.id}
+
+
+def _same_attempt(found: CallState, state: RunState, name: str) -> CallState:
+    """The open call of that name, if it is still the attempt that was `found`."""
+    _, newest = _find(state, name)
+    if newest.attempt != found.attempt:
+        raise InvalidDecision(
+            f"run {state.run_id!r}, call {name}: it was made again meanwhile (attempt "
+            f"{newest.attempt}), and what was said is about attempt {found.attempt}; look anew"
+        )
+    return newest
 
 
 async def _refuse_while_at_work(port: JournalPort, run_id: str, call: str) -> None:

@@ -84,6 +84,7 @@ class Teller:
             elif isinstance(body, e.ToolFinished):
                 events += self.results(turn)
             elif isinstance(body, e.StepCompleted) and body.status == "running":
+                events += self.results(turn)  # those that somebody else has told meanwhile
                 events.append(AgentEvent("step", f"iteration:{body.iteration}", id=entry.seq))
         return events
 

@@ -151,8 +151,8 @@ class ShimJournal(StoreWrapper):
             known = self._runs.get(self._name(run)) or await self._restore(run)
             head = await self.inner.head(run)
             if _fits(head, after, lease):
-                owner = "" if release or lease is None else lease.owner
-                epoch = head.epoch if head is not None else 0
+                owner, epoch = ("", 0) if head is None else (head.owner, head.epoch)
+                owner = "" if release else owner  # a note leaves the lease where it is
                 kept = _Kept(tuple(map(_plain, rows)), epoch, owner, summary.recoveries, summary)
                 await self._save(run, known, kept)
             head = await self.inner.append(

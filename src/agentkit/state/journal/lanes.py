@@ -67,9 +67,12 @@ class CallState:
         self.settled = outcome.outcome not in OPEN_OUTCOMES
 
     def doubtful(self, attempt: int) -> bool:
-        """Whether this attempt is the newest one and nobody knows how it ended."""
-        begun = self.started is not None and self.attempt == attempt
-        return begun and (self.outcome is None or self.outcome.outcome == "unknown")
+        """Whether this attempt is the newest one and nobody knows how it ended. That somebody had
+        it made again says nothing of that, as long as the next one has not begun.
+        """
+        begun, outcome = self.started is not None and self.attempt == attempt, self.outcome
+        told = outcome is not None and outcome.outcome == "retrying" and outcome.by != ""
+        return begun and (outcome is None or outcome.outcome == "unknown" or told)
 
     @property
     def waiting(self) -> bool:

@@ -75,6 +75,7 @@ class WorkingJournal(Journal):
                 if self._overtaken:
                     self.state = await load(self._port, self.state.run_id)
                     self._overtaken = False
+                    self._stop_if_replaced()
                 try:
                     await self._settle()
                     level = True
