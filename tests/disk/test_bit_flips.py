@@ -1,9 +1,11 @@
-"""One bit of a database file is flipped: the entries are what was written, or an error says so."""
+"""One bit of a database file is flipped: what is read was written, or an error says so."""
 
 from __future__ import annotations
 
 import pytest
 
+from agentkit.state.checkpoints.adapters import _sqlite_journal
+from agentkit.state.checkpoints.adapters._sqlite_heads import Found, LeaseColumns, Written
 from agentkit.testing.disk import flips as rig
 from agentkit.testing.disk.__main__ import main
 from agentkit.testing.disk.flips import Database, bit_flips, database, random_bits
@@ -11,15 +13,15 @@ from agentkit.testing.disk.flips import Database, bit_flips, database, random_bi
 
 @pytest.fixture(scope="module")
 def made() -> Database:
-    """Two finished runs, checkpointed."""
+    """Finished, held and deleted runs and a kept value, checkpointed."""
     return database()
 
 
-def test_no_flip_changes_entries_silently(made: Database) -> None:
-    """What is read of a journal was written, or the error names the entry or the file."""
+def test_no_flip_is_silent(made: Database) -> None:
+    """Entries, heads, lists and claims are as written, or the error names the run or the file."""
     flips = bit_flips(made, random_bits(made, range(800), seed=1))
 
-    assert [] == flips.broken()
+    assert [] == flips.silent()
     assert flips.counts()["told"] > 100
     assert flips.counts()["harmless"] > 100
     told = [flip.what for flip in flips.flips if flip.verdict == "told"]
@@ -43,7 +45,8 @@ def test_a_head_that_is_no_text_is_an_error_that_names_the_run(made: Database) -
     flips = bit_flips(made, [owner + 4 * 8 + 7])
 
     assert ["told"] == [flip.verdict for flip in flips.flips]
-    assert "the head of run 'run-0' is damaged" in flips.flips[0].what
+    assert "the head of run 'run-" in flips.flips[0].what
+    assert "is damaged: 'utf-8' codec" in flips.flips[0].what
 
 
 def test_a_reader_that_trusts_the_bytes_is_seen(
@@ -57,14 +60,62 @@ def test_a_reader_that_trusts_the_bytes_is_seen(
     flips = bit_flips(made, range(start, start + 80, 8))
 
     assert {"entries"} == {flip.verdict for flip in flips.flips}
-    assert 10 == len(flips.broken())
+    assert 10 == len(flips.silent())
 
 
-def test_the_command_says_what_is_not_protected(capsys: pytest.CaptureFixture[str]) -> None:
-    """Heads and their indexes carry no checksum; the command counts what that costs."""
-    code = main(["bit-flips", "--cases", "300", "--seed", "2"])
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("agentkit_run", "is damaged: its summary (position, status"),
+        ("agentkit_run_name", "it is there, but its name does not find it"),
+        ("agentkit_store", "the highest epoch of deleted runs"),
+        ("agentkit_value", "what is kept under the key 'key' is damaged"),
+        ("agentkit_value_name", "it is there, but its name does not find it"),
+    ],
+)
+def test_each_table_beside_the_entries_has_its_own_guard(
+    made: Database, place: str, told: str
+) -> None:
+    """Flips in what stands last on its page: none silent, some seen by what guards that table."""
+    page = int.from_bytes(made.content[16:18], "big")
+    end = min(number for number, owner in made.places.items() if owner == place) * page
+    used = [byte for byte in range(end - page, end) if made.content[byte]]
+    flips = bit_flips(made, [byte * 8 + 3 for byte in used[-100:]])
 
-    printed = capsys.readouterr().out
-    assert 0 == code
-    assert "300 of " in printed
-    assert "told" in printed
+    assert [] == flips.silent()
+    assert any(told in flip.what for flip in flips.flips if flip.verdict == "told")
+
+
+def test_a_store_that_does_not_look_at_its_seals_is_seen(
+    made: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rig finds changed heads where nobody compares a head with its seal."""
+    monkeypatch.setattr(
+        _sqlite_journal,
+        "found_in",
+        lambda _scope, _run, row: Found(row[0], LeaseColumns(*row[1:5]), Written(*row[7:])),
+    )
+    summary = made.said.heads[0].summary
+    assert summary is not None
+    at = made.content.rindex(summary.detail) * 8
+
+    flips = bit_flips(made, range(at + 16, at + 56, 8))
+
+    assert {"head"} == {flip.verdict for flip in flips.flips}
+    assert 5 == len(flips.silent())
+
+
+def test_the_command_fails_for_a_silent_flip(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 0 where all flips are told, and 1 with the bit to try again where one is not."""
+    sound = main(["bit-flips", "--cases", "60", "--seed", "2"])
+    told = capsys.readouterr().out
+    monkeypatch.setattr(rig, "decode_rows", lambda rows, **_: iter(()))
+    blind = main(["bit-flips", "--cases", "60", "--seed", "2"])
+    said = capsys.readouterr().out
+
+    assert (0, 1) == (sound, blind)
+    assert "60 of " in told
+    assert "told" in told
+    assert "again: python -m agentkit.testing.disk bit-flips --seed 2 --bit " in said

@@ -33,6 +33,9 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 _PAST_SECONDS = 60.0
 """A store whose newest entry is so far ahead of the clock was written under another clock."""
 
+_INTEGRITY_SECONDS = 10.0
+"""Longest time of SQLite's check of the file."""
+
 _Level: TypeAlias = Literal["ok", "note", "bad"]
 
 
@@ -51,6 +54,7 @@ def examine(store_url: str | None, *, as_json: bool) -> None:
         findings = _installation()
         code = OK
         try:
+            findings += await _integrity(store)
             findings += await _store(store)
         except AgentkitError as error:
             findings.append(_Finding("store", "bad", one_line(str(error))))
@@ -110,6 +114,18 @@ async def _store(store: JournalPort) -> list[_Finding]:
         findings += await _durability(store)
         findings += _file_system(Path(where.removeprefix("sqlite:///")).parent)
     return findings
+
+
+async def _integrity(store: JournalPort) -> list[_Finding]:
+    if not isinstance(store, SqliteCheckpointStore) or missing_file(store) is not None:
+        return []
+    found = await store.integrity(limit_seconds=_INTEGRITY_SECONDS)
+    if found is None:
+        text = f"not known: the check was stopped after {_INTEGRITY_SECONDS:g} s"
+        return [_Finding("integrity", "note", text)]
+    if not found:
+        return [_Finding("integrity", "ok", "SQLite finds no damage in the file")]
+    return [_Finding("integrity", "bad", one_line(line)) for line in found]
 
 
 async def _durability(store: SqliteCheckpointStore) -> list[_Finding]:

@@ -21,7 +21,9 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import Row
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from agentkit.state.checkpoints.adapters._sqlite_journal import SqliteJournal
 from agentkit.state.checkpoints.adapters._sqlite_writer import Seat, Serve
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from tests.state.stores.helpers import TTL_SECONDS, contents, rows, started, summary
 
 T = TypeVar("T")
@@ -312,7 +314,9 @@ async def test_a_lease_is_judged_in_the_transaction_that_writes(
     await asyncio.sleep(0)
     assert await sqlite.head("r")  # whatever the append reads first, it has read by now
 
-    other.execute("UPDATE agentkit_run SET epoch = epoch + 1, owner = 'heir'")
+    SqliteJournal(StoreClock(clock)).acquire(
+        other, "", "r", owner="heir", ttl_seconds=TTL_SECONDS, supersede=lease.epoch
+    )
     other.execute("COMMIT")
     other.close()
 

@@ -14,7 +14,8 @@ import apsw
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError
-from agentkit.core.contracts.ports import Head, JournalPort, Row, RunSummary
+from agentkit.core.contracts.once import Claim
+from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, RunSummary, Summary
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from agentkit.state.journal.codec import damaged, decode_rows
@@ -22,7 +23,6 @@ from agentkit.testing.disk.power import memory
 from agentkit.testing.disk.traffic import SCOPES, agents_at_work, scope_of
 
 __all__ = [
-    "INDEXES",
     "Database",
     "Flip",
     "Flips",
@@ -33,19 +33,27 @@ __all__ = [
     "random_bits",
 ]
 
-Verdict: TypeAlias = Literal["harmless", "told", "entries", "head", "list", "crash"]
+Verdict: TypeAlias = Literal["harmless", "told", "entries", "head", "list", "claim", "crash"]
 """`harmless`: all reads say what was written. `told`: an error of ours. The others change what is
-read without one: `entries`, `head`, the `list` of runs; or the error is not ours, a `crash`."""
-
-INDEXES = frozenset({"sqlite_autoindex_agentkit_run_1", "agentkit_run_newest"})
-"""Where a run's head is looked up. No checksum covers them: a flip there can hide a run."""
+read without one: `entries`, `head`, a `list` of runs, what a `claim` gets that comes afterwards; or
+the error is not ours, a `crash`."""
 
 _FLIPPED = ("run-0", "run-1")
+_HELD = "run-2"
+_DELETED = "run-4"
+_NEW = "run-6"
+_KEY = "key"
+_TTL_SECONDS = 86_400.0
+_AHEAD_SECONDS = 1_000_000.0
+"""How far ahead the clock was when the deleted run got its epoch; the next one counts from it."""
+
 _LATER = 10_000.0
 
 
 class Database(NamedTuple):
-    """A database file with a few finished runs, checkpointed, and what all reads say of it.
+    """A database file, checkpointed, and what all reads say of it.
+
+    It has finished runs, one that was claimed and has no entries, and the epoch of a deleted one.
 
     Args:
         content: of the file.
@@ -71,13 +79,6 @@ class Flip(NamedTuple):
         """Whether something else is read, and no error of ours says so."""
         return self.verdict not in {"harmless", "told"}
 
-    @property
-    def known(self) -> bool:
-        """Whether it is silent where nothing is promised: in a head, or in an index of heads."""
-        return self.verdict in {"head", "list"} or (
-            self.verdict == "entries" and self.place in INDEXES
-        )
-
 
 class Flips(NamedTuple):
     """What a campaign came to."""
@@ -88,25 +89,18 @@ class Flips(NamedTuple):
         """How many of each verdict."""
         return Counter(flip.verdict for flip in self.flips)
 
-    def broken(self) -> list[Flip]:
-        """Flips that broke a promise."""
-        return [flip for flip in self.flips if flip.silent and not flip.known]
-
-    def unprotected(self) -> Counter[str]:
-        """What flips changed silently where nothing is promised, and how often."""
-        return Counter(
-            f"{flip.place}: {flip.what if flip.verdict == 'head' else flip.verdict}"
-            for flip in self.flips
-            if flip.silent and flip.known
-        )
+    def silent(self) -> list[Flip]:
+        """Flips that change what is read, and nobody is told."""
+        return [flip for flip in self.flips if flip.silent]
 
 
 class _Said(NamedTuple):
-    """What a store says: heads, verified entries and lists."""
+    """What a store says: heads, verified entries and lists; then what is got by claiming."""
 
     heads: tuple[Head, ...]
     rows: tuple[tuple[Row, ...], ...]
     lists: tuple[tuple[RunSummary, ...], ...]
+    claims: tuple[Lease | Claim, ...]
 
 
 def database(seed: int = 1) -> Database:
@@ -114,8 +108,8 @@ def database(seed: int = 1) -> Database:
     with tempfile.TemporaryDirectory(dir=memory()) as name:
         path = Path(name) / "runs.db"
         asyncio.run(_fill(path, seed))
-        said = asyncio.run(_open(path))
-        return Database(path.read_bytes(), _places(path), said)
+        content, places = path.read_bytes(), _places(path)
+        return Database(content, places, said=asyncio.run(_open(path)))
 
 
 def random_bits(made: Database, numbers: Iterable[int], *, seed: int) -> list[int]:
@@ -149,8 +143,16 @@ def bit_flips(made: Database, bits: Iterable[int]) -> Flips:
 
 async def _fill(path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
-    store = SqliteCheckpointStore(path, clock=FakeClock())
+    clock = FakeClock()
+    store = SqliteCheckpointStore(path, clock=clock)
     await agents_at_work(store, chance, runs=_FLIPPED)
+    await store.acquire(_HELD, "worker", _TTL_SECONDS)
+    await store.claim_value(_KEY, token="one", ttl_seconds=_TTL_SECONDS)  # noqa: S106 - no secret
+    await store.settle_value(_KEY, token="one", value="kept")  # noqa: S106 - no secret
+    clock.set_now(clock.now() + _AHEAD_SECONDS)
+    lease = await store.acquire(_DELETED, "worker", _TTL_SECONDS)
+    await store.append(_DELETED, [], after=0, lease=lease, summary=Summary("running"), release=True)
+    await store.delete_run(_DELETED)
     await store.aclose()
 
 
@@ -167,19 +169,27 @@ async def _judged(right: _Said, path: Path) -> tuple[Verdict, str]:
         return "head", ", ".join(sorted(_changed(right.heads, said.heads)))
     if said.lists != right.lists:
         return "list", f"{said.lists}"
+    if said.claims != right.claims:
+        return "claim", f"{said.claims}"
     return "harmless", ""
 
 
 async def _open(path: Path) -> _Said:
     store = SqliteCheckpointStore(path, clock=FakeClock(elapsed=_LATER))
     try:
-        heads, rows = [], []
-        for run in _FLIPPED:
+        heads, rows, lists = [], [], []
+        for run in (*_FLIPPED, _HELD):
             head, read = await _run(store.scoped(scope_of(run)), run)
             heads.append(head)
             rows.append(read)
-        lists = [tuple((await store.scoped(scope).list_runs())[0]) for scope in SCOPES]
-        return _Said(tuple(heads), tuple(rows), tuple(lists))
+        for view in map(store.scoped, SCOPES):
+            lists.append((await view.list_runs())[0])
+            lists.append((await view.list_runs(status="done", agent="worker", limit=1))[0])
+        claims = (
+            await store.claim_value(_KEY, token="two", ttl_seconds=_TTL_SECONDS),  # noqa: S106
+            await store.acquire(_NEW, "worker", _TTL_SECONDS),
+        )
+        return _Said(tuple(heads), tuple(rows), tuple(map(tuple, lists)), claims)
     finally:
         await store.aclose()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from agentkit.core.contracts.errors import JournalDamaged
+from agentkit.core.contracts.errors import JournalDamaged, StoreDamaged
 from agentkit.core.contracts.ports import (
     Head,
     Lease,
@@ -18,15 +18,34 @@ from agentkit.core.contracts.ports import (
     RunSummary,
     Summary,
 )
-from agentkit.core.contracts.types import Usage
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._queries import queries
+from agentkit.state.checkpoints.adapters._sqlite_heads import (
+    EMPTY,
+    UNHELD,
+    Found,
+    LeaseColumns,
+    Readable,
+    Value,
+    Written,
+    check_lease,
+    found_in,
+    head_damaged,
+    head_of,
+    identity_of,
+    lease_in,
+    lease_seal,
+    written_by,
+)
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 
 if TYPE_CHECKING:
     import apsw
 
-Value = str | int | bytes | None
+_COPIES = 2
+_MOST_RUNS = 2**31 - 1
+
+_log = logging.getLogger("agentkit.state")
 
 
 class Appending(NamedTuple):
@@ -37,11 +56,6 @@ class Appending(NamedTuple):
     lease: Lease | None
     summary: Summary
     release: bool
-
-
-class _Found(NamedTuple):
-    number: int
-    head: Head
 
 
 class SqliteJournal:
@@ -67,21 +81,17 @@ class SqliteJournal:
     ) -> Lease:
         """See `JournalPort.acquire`."""
         found = self._find(db, scope, run)
-        old = found.head if found else Head(run)
+        old = self._head(run, *found[1:]) if found else Head(run)
         if not rules.may_acquire(old, supersede):
             raise rules.in_use(run, old)
-        last = old.epoch or db.execute(self._sql["forgotten_epoch"]).get
+        last = old.epoch or self._forgotten_epoch(db)
         epoch = rules.next_epoch(last, wall_ms=self._clock.wall_ms())
         now, ttl_ms = self._clock.elapsed_ms(), round(ttl_seconds * 1000)
-        values: dict[str, Value] = {
-            "scope": scope,
-            "run": run,
-            "epoch": epoch,
-            "owner": owner,
-            "boot": self._clock.boot,
-            "expires_ms": now + ttl_ms,
-        }
-        db.execute(self._sql["claim" if found else "create_head"], values)
+        taken = LeaseColumns(epoch, owner, self._clock.boot, now + ttl_ms)
+        if found:
+            self._claim(db, scope, run, found, taken)
+        else:
+            self._create(db, scope, run, taken)
         head = msgspec.structs.replace(
             old,
             epoch=epoch,
@@ -101,69 +111,34 @@ class SqliteJournal:
 
     def renew(self, db: apsw.Connection, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """See `JournalPort.renew`."""
-        renewals = {}
-        for key, lease in leases.items():
-            values: dict[str, Value] = {
-                "scope": lease.scope,
-                "run": lease.run,
-                "owner": lease.owner,
-                "epoch": lease.epoch,
-                "boot": self._clock.boot,
-                "expires_ms": self._clock.elapsed_ms() + round(lease.ttl_seconds * 1000),
-            }
-            seq = db.execute(self._sql["renew"], values).get
-            if seq is not None:
-                renewals[key] = Renewal(seq)
-            else:
-                head = self.head(db, lease.scope, lease.run)
-                renewals[key] = Renewal(head.seq if head else 0, lost=True)
-        return renewals
+        return {key: self._renewed(db, lease) for key, lease in leases.items()}
 
     def append(self, db: apsw.Connection, scope: str, run: str, new: Appending) -> Head:
         """See `JournalPort.append`. The usual case is one guarded update and the inserts."""
-        rows, after, lease, summary, release = new
-        place = (scope, run, after)
-        values = (*_columns(summary), after + len(rows))
-        if lease is None:
-            guarded, values = self._sql["note"], (*values, rows[-1].check, *place)
-        else:
-            tip = rows[-1].check if rows else None
-            guarded = self._sql["advance"]
-            values = (*values, tip, release, *place, lease.epoch, lease.owner)
-        moved = db.execute(guarded, values).get
-        if moved is None:
-            found = self._find(db, scope, run)
-            if found or lease or after:
-                return self._repeated(db, scope, run, new, found)
-            self._create(db, scope, run)
-            moved = db.execute(guarded, values).get
-        number, seq, tip, epoch, owner, boot, expires_ms, started_at, claims = moved
-        if started_at != summary.started_at:
-            db.execute(self._sql["start"], {"started_at": summary.started_at, "number": number})
-        if rows:
-            self._insert(db, run, number, rows)
-        return Head(
-            run=run,
-            seq=seq,
-            check=tip,
-            epoch=epoch,
-            owner=owner,
-            expires_in_seconds=self._left(owner, boot, expires_ms),
-            recoveries=summary.recoveries + claims,
-            summary=summary if seq else None,
-        )
+        if new.lease is None:
+            return self._note(db, scope, run, new)
+        return self._advance(db, scope, run, new, new.lease)
 
     def read(
         self, db: apsw.Connection, scope: str, run: str, *, after: int, limit: int
     ) -> list[Row]:
         """See `JournalPort.read`."""
-        values = {"scope": scope, "run": run, "after": max(after, 0), "limit": max(limit, 0)}
-        return [Row(*found) for found in db.execute(self._sql["entries"], values)]
+        values: dict[str, Value] = {
+            "scope": scope,
+            "run": run,
+            "identity": identity_of(scope, run),
+            "after": max(after, 0),
+            "limit": max(limit, 0),
+        }
+        rows = [Row(*found) for found in db.execute(self._sql["entries"], values)]
+        if not rows:
+            self._find(db, scope, run)
+        return rows
 
     def head(self, db: apsw.Connection, scope: str, run: str) -> Head | None:
         """See `JournalPort.head`."""
         found = self._find(db, scope, run)
-        return found.head if found else None
+        return self._head(run, *found[1:]) if found else None
 
     def list_runs(
         self,
@@ -186,8 +161,10 @@ class SqliteJournal:
             "behind_at": behind_at,
             "behind_run": behind_run,
         }
-        with _readable("a run in the list"):
-            heads = [self._to_head(found) for found in db.execute(self._sql["page"], values)]
+        self._check_list(db, scope)
+        with Readable("a run in the list"):
+            found = [(row[-1], row[:-1]) for row in db.execute(self._sql["page"], values)]
+        heads = [self._head(run, *found_in(scope, run, row)[1:]) for run, row in found]
         page = [
             RunSummary(head.run, head.summary, head.seq, head.epoch, head.owner, head.held)
             for head in heads[:size]
@@ -199,29 +176,73 @@ class SqliteJournal:
 
     def delete(self, db: apsw.Connection, scope: str, run: str) -> bool:
         """See `JournalPort.delete_run`."""
-        found = self._find(db, scope, run)
-        if found is None:
+        row = self._row(db, scope, run)
+        if row is None:
             return False
-        if found.head.held:
-            raise rules.in_use(run, found.head)
-        values = {"number": found.number}
-        db.execute(self._sql["delete_entries"], values)
-        db.execute(self._sql["delete_head"], values)
-        db.execute(self._sql["forget_epoch"], {"epoch": found.head.epoch})
+        number, lease = row[0], lease_in(scope, run, row)
+        left = self._left(lease)
+        if left > 0:
+            head = Head(run, epoch=lease.epoch, owner=lease.owner, expires_in_seconds=left)
+            raise rules.in_use(run, head)
+        db.execute(self._sql["delete_entries"], {"number": number})
+        db.execute(self._sql["delete_head"], {"number": number})
+        db.execute(self._sql["forget_epoch"], {"epoch": lease.epoch})
         return True
 
+    def _advance(
+        self, db: apsw.Connection, scope: str, run: str, new: Appending, lease: Lease
+    ) -> Head:
+        """The usual append: one guarded update and the inserts."""
+        if new.rows:
+            tip = new.rows[-1].check
+        else:
+            found = self._find(db, scope, run)
+            tip = found.written.tip if found else b""
+        written = written_by(new.summary, seq=new.after + len(new.rows), tip=tip, claims=0)
+        place = (scope, run, new.after, lease.epoch, lease.owner, identity_of(scope, run))
+        values = (*written, written.seal(scope, run), written.filed(run), *place)
+        with Readable(run):
+            moved = db.execute(self._sql["advance"], values).get
+        if moved is None:
+            return self._repeated(db, scope, run, new, self._find(db, scope, run))
+        number, *expiry, seal = moved
+        held = LeaseColumns(lease.epoch, lease.owner, *expiry)
+        check_lease(scope, run, held, seal)
+        self._insert(db, run, number, new.rows)
+        if new.release:
+            held = self._release(db, scope, run, number, held.epoch)
+        return self._head(run, held, written, new.summary)
+
+    def _note(self, db: apsw.Connection, scope: str, run: str, new: Appending) -> Head:
+        """An append on the head as it was written, since a note goes by its status too."""
+        found = self._find(db, scope, run)
+        if found is None and new.after:
+            return self._repeated(db, scope, run, new, None)
+        if found is None:
+            self._create(db, scope, run, UNHELD)
+        claims, lease = (found.written.claims, found.lease) if found else (0, UNHELD)
+        written = written_by(
+            new.summary, seq=new.rows[-1].seq, tip=new.rows[-1].check, claims=claims
+        )
+        seals = (written.seal(scope, run), written.filed(run))
+        number = db.execute(self._sql["note"], (*written, *seals, scope, run, new.after)).get
+        if number is None:
+            return self._repeated(db, scope, run, new, found)
+        self._insert(db, run, number, new.rows)
+        return self._head(run, lease, written, new.summary)
+
     def _repeated(
-        self, db: apsw.Connection, scope: str, run: str, new: Appending, found: _Found | None
+        self, db: apsw.Connection, scope: str, run: str, new: Appending, found: Found | None
     ) -> Head:
         """The head, where the rows are there from an earlier attempt; else the refusal."""
         lease = new.lease
-        if found is None or not self._is_there(db, scope, run, new, found.head):
-            head = found.head if found else None
+        head = self._head(run, *found[1:]) if found else None
+        if found is None or head is None or not self._is_there(db, scope, run, new, head):
             raise rules.refusal(run, head=head, lease=lease, after=new.after)
-        if not new.release or lease is None or not rules.owns(lease, found.head):
-            return found.head
-        db.execute(self._sql["release"], {"number": found.number})
-        return msgspec.structs.replace(found.head, owner="", expires_in_seconds=0.0)
+        if not new.release or lease is None or not rules.owns(lease, head):
+            return head
+        self._release(db, scope, run, found.number, found.lease.epoch)
+        return msgspec.structs.replace(head, owner="", expires_in_seconds=0.0)
 
     def _is_there(
         self, db: apsw.Connection, scope: str, run: str, new: Appending, head: Head
@@ -232,22 +253,104 @@ class SqliteJournal:
             return False
         return list(new.rows) == self.read(db, scope, run, after=new.after, limit=len(new.rows))
 
-    def _find(self, db: apsw.Connection, scope: str, run: str) -> _Found | None:
-        with _readable(run):
-            found = db.execute(self._sql["head"], {"scope": scope, "run": run}).get
-            return _Found(found[0], self._to_head(found)) if found else None
+    def _find(self, db: apsw.Connection, scope: str, run: str) -> Found | None:
+        row = self._row(db, scope, run)
+        return found_in(scope, run, row) if row else None
 
-    def _create(self, db: apsw.Connection, scope: str, run: str) -> None:
-        """A head for a run that begins with a note."""
+    def _row(self, db: apsw.Connection, scope: str, run: str) -> tuple[Any, ...] | None:
+        with Readable(run):
+            row: tuple[Any, ...] | None = db.execute(
+                self._sql["head"], {"scope": scope, "run": run}
+            ).get
+        identity = {"identity": identity_of(scope, run)}
+        if row is None and db.execute(self._sql["hidden"], identity).get is not None:
+            raise head_damaged(run, "it is there, but its name does not find it")
+        return row
+
+    def _forgotten_epoch(self, db: apsw.Connection) -> int:
+        copies, epoch, other = db.execute(self._sql["forgotten_epoch"]).get
+        if copies != _COPIES or epoch != other or not isinstance(epoch, int):
+            raise StoreDamaged(
+                "the highest epoch of deleted runs, which the store keeps twice, is damaged. "
+                "Nothing was written. Restore the store from a backup."
+            )
+        return epoch
+
+    def _check_list(self, db: apsw.Connection, scope: str) -> None:
+        with Readable("a run in the list"):
+            *sums, misfiled = db.execute(self._sql["list_check"], {"scope": scope}).get
+        if misfiled is not None:
+            raise head_damaged(misfiled, "what lists go by is not what was written")
+        if sums[:2] != sums[2:]:
+            raise StoreDamaged(
+                f"the list of runs is damaged: the table has {sums[0]} of this scope, its index "
+                f"{sums[2]}, or others. Restore the store from a backup; runs are still found by "
+                f"their ids, or an error says that they are not."
+            )
+
+    def _create(self, db: apsw.Connection, scope: str, run: str, lease: LeaseColumns) -> None:
+        """A head without entries."""
         values: dict[str, Value] = {
             "scope": scope,
             "run": run,
-            "epoch": 0,
-            "owner": "",
-            "boot": "",
-            "expires_ms": 0,
+            "identity": identity_of(scope, run),
+            **lease._asdict(),
+            "lease_seal": lease_seal(scope, run, *lease),
+            "seal": EMPTY.seal(scope, run),
+            "filed": EMPTY.filed(run),
         }
-        db.execute(self._sql["create_head"], values)
+        number = db.execute(self._sql["create_head"], values).get
+        if number is None:
+            raise head_damaged(run, "it is there, but was not found")
+        if not 0 < number <= _MOST_RUNS:
+            raise StoreDamaged(
+                f"run {run!r} would be number {number} of the store, which has not that many. "
+                f"Nothing was written. Restore the store from a backup."
+            )
+
+    def _claim(
+        self, db: apsw.Connection, scope: str, run: str, found: Found, lease: LeaseColumns
+    ) -> None:
+        written = found.written._replace(claims=found.written.claims + bool(found.lease.owner))
+        values: dict[str, Value] = {
+            "number": found.number,
+            "identity": identity_of(scope, run),
+            **lease._asdict(),
+            "lease_seal": lease_seal(scope, run, *lease),
+            "claims": written.claims,
+            "seal": written.seal(scope, run),
+        }
+        if db.execute(self._sql["claim"], values).get is None:
+            raise head_damaged(run, "it is there, but not where it was found")
+
+    def _renewed(self, db: apsw.Connection, lease: Lease) -> Renewal:
+        scope, run = lease.scope, lease.run
+        until_ms = self._clock.elapsed_ms() + round(lease.ttl_seconds * 1000)
+        held = LeaseColumns(lease.epoch, lease.owner, self._clock.boot, until_ms)
+        values: dict[str, Value] = {
+            "scope": scope,
+            "run": run,
+            **held._asdict(),
+            "lease_seal": lease_seal(scope, run, *held),
+        }
+        try:
+            found = self._find(db, scope, run)
+        except JournalDamaged as damage:
+            # The others' leases must not lapse for it; whoever uses this run next is told.
+            _log.error("the lease of run %r is given up: %s", run, damage)
+            return Renewal(0, lost=True)
+        seq = db.execute(self._sql["renew"], values).get
+        if seq is not None:
+            return Renewal(seq)
+        return Renewal(found.written.seq if found else 0, lost=True)
+
+    def _release(
+        self, db: apsw.Connection, scope: str, run: str, number: int, epoch: int
+    ) -> LeaseColumns:
+        lease = LeaseColumns(epoch)
+        seal = lease_seal(scope, run, *lease)
+        db.execute(self._sql["release"], {"number": number, "lease_seal": seal})
+        return lease
 
     def _insert(self, db: apsw.Connection, run: str, number: int, rows: Sequence[Row]) -> None:
         base = number << 32
@@ -263,67 +366,16 @@ class SqliteJournal:
                 seq=rows[0].seq,
             )
 
-    def _left(self, owner: str, boot: str, expires_ms: int) -> float:
+    def _left(self, lease: LeaseColumns) -> float:
         """Seconds until the lease lapses; one of another boot has."""
-        if not owner:
+        if not lease.owner:
             return 0.0
-        if boot != self._clock.boot:
+        if lease.boot != self._clock.boot:
             return -1.0
-        return (expires_ms - self._clock.elapsed_ms()) / 1000
+        return (lease.expires_ms - self._clock.elapsed_ms()) / 1000
 
-    def _to_head(self, found: Sequence[Any]) -> Head:
-        (_, run, seq, tip, epoch, owner, boot, expires_ms, claims, status, agent, iteration) = (
-            found[:12]
-        )
-        recoveries, *usage, started_at, updated_at, detail = found[12:]
-        summary = Summary(
-            status=status,
-            agent=agent,
-            iteration=iteration,
-            usage=Usage(*usage),
-            started_at=started_at,
-            updated_at=updated_at,
-            recoveries=recoveries,
-            detail=detail,
-        )
-        return Head(
-            run=run,
-            seq=seq,
-            check=tip,
-            epoch=epoch,
-            owner=owner,
-            expires_in_seconds=self._left(owner, boot, expires_ms),
-            recoveries=recoveries + claims,
-            summary=summary if seq else None,
-        )
-
-
-@contextmanager
-def _readable(run: str) -> Iterator[None]:
-    """A head whose bytes are no text where a text should be, or no number, is damaged."""
-    try:
-        yield
-    except (UnicodeDecodeError, TypeError) as exc:
-        raise JournalDamaged(
-            f"the head of run {run!r} is damaged: {exc}. Nothing was written. Restore the store "
-            f"from a backup.",
-            run_id=run,
-            seq=0,
-        ) from exc
-
-
-def _columns(summary: Summary) -> tuple[Value, ...]:
-    usage = summary.usage
-    return (
-        summary.status,
-        summary.agent,
-        summary.iteration,
-        summary.recoveries,
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.requests,
-        usage.unknown,
-        usage.cached_tokens,
-        summary.updated_at,
-        summary.detail,
-    )
+    def _head(
+        self, run: str, lease: LeaseColumns, written: Written, summary: Summary | None = None
+    ) -> Head:
+        left_seconds = self._left(lease)
+        return head_of(run, lease, written, left_seconds=left_seconds, summary=summary)

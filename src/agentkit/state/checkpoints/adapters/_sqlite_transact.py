@@ -13,7 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from agentkit.core.contracts.errors import StoreError, StoreUnreachable, TransactionOver
+from agentkit.core.contracts.errors import (
+    JournalDamaged,
+    StoreError,
+    StoreUnreachable,
+    TransactionOver,
+)
 from agentkit.core.contracts.ports import Lease, ToolThreads
 from agentkit.core.contracts.transactions import Proposal, SqlParameters, SqlValue, Transaction
 from agentkit.state.checkpoints.adapters import _rules as rules
@@ -233,7 +238,11 @@ class _Job(Generic[_T]):
         place, owner = self._place, self._owner
         with driver_errors(owner.file.path):
             db.execute(self._sql["begin"])
-            head = owner.journal.head(db, place.scope, place.run)
+            try:
+                head = owner.journal.head(db, place.scope, place.run)
+            except JournalDamaged:
+                db.execute(self._sql["rollback"])
+                raise
             fits = head is not None and rules.owns(place.lease, head) and head.seq == place.after
             with self._turn:
                 if fits and not self._given_up:

@@ -65,9 +65,10 @@ class LanePort(Protocol):
 def write_group(db: apsw.Connection, works: Sequence[Work], path: str) -> list[Outcome]:
     """Run operations in one durable transaction.
 
-    An operation that refuses (its lease is lost, the head moved) undoes what it did and disturbs
-    nobody. An error of the store itself is everybody's. An operation may be run twice, its first
-    run undone: savepoints cost a fifth of an append, so only a group with a refusal gets them.
+    An operation that refuses (its lease is lost, the head moved, what it found is damaged) undoes
+    what it did and disturbs nobody. An error of the driver is everybody's. An operation may be run
+    twice, its first run undone: savepoints cost a fifth of an append, so only a group with a
+    refusal gets them.
 
     Raises:
         StoreError: nothing of the group is known to be durable.
@@ -77,7 +78,7 @@ def write_group(db: apsw.Connection, works: Sequence[Work], path: str) -> list[O
         db.execute(sql["begin"])
         try:
             outcomes = [Outcome(work(db)) for work in works]
-        except (StoreError, driver().Error):
+        except driver().Error:
             raise
         except Exception:  # noqa: BLE001 (it comes again where its savepoint undoes it)
             db.execute(sql["rollback"])
@@ -93,7 +94,7 @@ def _apart(db: apsw.Connection, work: Work) -> Outcome:
     db.execute(sql["savepoint"])
     try:
         outcome = Outcome(work(db))
-    except (StoreError, driver().Error):
+    except driver().Error:
         raise
     except Exception as exc:  # noqa: BLE001 (whoever awaits the operation gets it)
         db.execute(sql["undo"])

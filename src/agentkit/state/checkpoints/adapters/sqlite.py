@@ -29,6 +29,7 @@ from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
+from agentkit.state.checkpoints.adapters._sqlite_integrity import check_integrity
 from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
 from agentkit.state.checkpoints.adapters._sqlite_transact import (
     TRANSACTION_SECONDS,
@@ -247,6 +248,17 @@ class SqliteCheckpointStore(SlotMethods):
         mode, level = await self._engine.writer.submit(lambda db: db.execute(sql).get)
         return Durability(mode, _LEVELS.get(level, str(level)))
 
+    async def integrity(self, *, limit_seconds: float) -> list[str] | None:
+        """What SQLite's own check of the whole file finds; `None` if the time was not enough.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        clock = self._engine.clock
+        return await self._engine.reader.submit(
+            lambda db: check_integrity(db, clock, limit_seconds=limit_seconds)
+        )
+
     async def aclose(self) -> None:
         """End the threads and close the connections; see `JournalPort.aclose`."""
         await self._engine.aclose()
@@ -263,6 +275,7 @@ class _Engine:
         transaction_seconds: float,
     ) -> None:
         self.path = file.path
+        self.clock = clock
         self.journal = SqliteJournal(clock)
         self.values = SqliteValues(clock)
         self.transactions = Transactions(

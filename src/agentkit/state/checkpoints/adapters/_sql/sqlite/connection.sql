@@ -12,6 +12,10 @@ SELECT journal_mode FROM pragma_journal_mode;
 -- What this connection makes of a commit.
 SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous);
 
+-- name: integrity
+-- What SQLite finds wrong with the structure of the file, in tables and against their indexes.
+PRAGMA integrity_check(20);
+
 -- name: page_size
 -- For a file that is still empty: an append changes two pages, and smaller ones are less to write.
 PRAGMA page_size = 2048;

@@ -1,20 +1,25 @@
 -- name: create
 -- Schema 1. The application id spells "AgKt". An entry's place is its run's number * 2^32 + seq.
+-- Whatever a flipped bit could change unseen is there twice or sealed: see _sqlite_heads.py.
 CREATE TABLE agentkit_store (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
+    copy INTEGER PRIMARY KEY CHECK (copy IN (1, 2)),
     forgotten_epoch INTEGER NOT NULL
 );
-INSERT INTO agentkit_store VALUES (1, 0);
+INSERT INTO agentkit_store VALUES (1, 0), (2, 0);
 CREATE TABLE agentkit_run (
     number INTEGER PRIMARY KEY,
     scope TEXT NOT NULL,
     run TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    tip BLOB NOT NULL,
+    identity INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     owner TEXT NOT NULL,
     boot TEXT NOT NULL,
     expires_ms INTEGER NOT NULL,
+    lease_seal BLOB NOT NULL,
+    seal BLOB NOT NULL,
+    filed TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    tip BLOB NOT NULL,
     claims INTEGER NOT NULL,
     status TEXT NOT NULL,
     agent TEXT NOT NULL,
@@ -27,10 +32,10 @@ CREATE TABLE agentkit_run (
     cached_tokens INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
-    detail BLOB NOT NULL,
-    UNIQUE (scope, run)
+    detail BLOB NOT NULL
 );
-CREATE INDEX agentkit_run_newest ON agentkit_run (scope, started_at DESC, run);
+CREATE UNIQUE INDEX agentkit_run_name ON agentkit_run (scope, run);
+CREATE UNIQUE INDEX agentkit_run_identity ON agentkit_run (identity);
 CREATE TABLE agentkit_entry (
     place INTEGER PRIMARY KEY,
     body BLOB NOT NULL,
@@ -44,8 +49,11 @@ CREATE TABLE agentkit_value (
     boot TEXT NOT NULL,
     expires_ms INTEGER NOT NULL,
     expires_wall_ms INTEGER NOT NULL,
-    UNIQUE (scope, key)
+    seal BLOB NOT NULL,
+    identity INTEGER NOT NULL
 );
+CREATE UNIQUE INDEX agentkit_value_name ON agentkit_value (scope, key);
+CREATE UNIQUE INDEX agentkit_value_identity ON agentkit_value (identity);
 CREATE INDEX agentkit_value_lapse ON agentkit_value (expires_wall_ms);
 CREATE VIEW agentkit_journal AS
     SELECT r.scope, r.run, e.place & 4294967295 AS seq, CAST(e.body AS TEXT) AS body
