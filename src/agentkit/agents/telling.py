@@ -83,9 +83,10 @@ class Teller:
                 events.append(self._announced(entry, body.index, body.attempt))
             elif isinstance(body, e.ToolFinished):
                 events += self.results(turn)
-            elif isinstance(body, e.StepCompleted) and body.status == "running":
+            elif isinstance(body, e.StepCompleted):
                 events += self.results(turn)  # those that somebody else has told meanwhile
-                events.append(AgentEvent("step", f"iteration:{body.iteration}", id=entry.seq))
+                if body.status == "running":
+                    events.append(AgentEvent("step", f"iteration:{body.iteration}", id=entry.seq))
         return events
 
     def results(self, turn: TurnState) -> list[AgentEvent]:
