@@ -161,12 +161,24 @@ def test_an_idempotent_tool_that_never_reads_its_key_is_warned_of() -> None:
     undisturbed = Trial((), 0, story(), tuple(lines("entered", "left")))
     reading = tuple(msgspec.structs.replace(line, key_read=True) for line in undisturbed.lines)
     rules = Rules((undisturbed, undisturbed), {"act": "idempotent"})
-    [never] = tool_reports([], rules, [])
-    [reads] = tool_reports([undisturbed._replace(lines=reading)], rules, [])
+    killed = Trial(("a@1",), 1, story(call(in_flight=1)), undisturbed.lines)
+    [never] = tool_reports([killed], rules, [])
+    [reads] = tool_reports([killed._replace(lines=reading)], rules, [])
 
     assert ("safe", "safe") == (never.verdict, reads.verdict)
     assert "never reads" in never.advice
     assert "never reads" not in reads.advice
+
+
+def test_a_tool_in_whose_flight_nobody_died_is_untested() -> None:
+    """That nothing went wrong elsewhere says nothing of it; the advice tells why it is untested."""
+    undisturbed = Trial((), 0, story(), tuple(lines("entered", "left")))
+    rules = Rules((undisturbed, undisturbed), {"act": "idempotent"})
+    elsewhere = Trial(("acquire:before@0",), 1, story(), undisturbed.lines)
+    [act] = tool_reports([elsewhere], rules, [])
+
+    assert ("untested", 0, 1) == (act.verdict, act.kills, act.calls)
+    assert "no worker was killed while it was in flight" == act.advice
 
 
 def test_each_kind_of_tool_has_its_policy() -> None:

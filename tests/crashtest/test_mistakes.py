@@ -106,6 +106,12 @@ def test_a_script_with_a_slip_is_refused(tmp_path: Path, script: Any, says: str)
         crash_test(planted.costly, model=path)
 
 
+def test_a_place_that_no_worker_passes_proves_nothing() -> None:
+    """It is refused with the places that there are, and never reported as safe."""
+    with pytest.raises(InvalidSpec, match=r"'append:after@77', so nobody .* acquire:before@0, "):
+        crash_test(f"{planted.__name__}:sound", at="append:after@77")
+
+
 def test_a_script_that_is_not_there_is_refused() -> None:
     """With the reason of the system."""
     with pytest.raises(InvalidSpec, match=r"'none.json' cannot be read: No such file"):
@@ -169,7 +175,7 @@ def test_a_script_may_come_from_python() -> None:
     """Turns replace the agent's own model; a tool that they never call is untested."""
     turns = [Turn("", tool_calls=(ToolCall("x", "look", {"item": "z"}),)), Turn("Fine.")]
 
-    report = crash_test(planted.sound, model=turns, at="model:after@2")
+    report = crash_test(planted.sound, model=turns, at="tool:after:look@1")
 
     assert report.safe, report.text()
     assert 1 == report.kills

@@ -26,6 +26,7 @@ from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.journal.codec import decode_rows
 from agentkit.testing.crashtest import CrashReport, Finding, crash_test
 from agentkit.testing.crashtest.api import ANSWERS, DEFAULT_TASK, Model
+from agentkit.testing.crashtest.campaign import DEFAULT_TIMEOUT_SECONDS
 from agentkit.testing.crashtest.report import told
 from agentkit.testing.crashtest.script import ScriptTurn, recorded
 from agentkit.testing.invariants import read_rows
@@ -129,6 +130,7 @@ def _replay(order: CrashOrder) -> str:
     """The command that repeats one kill of this crash test."""
     parts = ["agentkit", "crashtest", order["reference"]]
     parts += [order["task"]] if order["task"] else []
+    seconds = order["timeout_seconds"]
     given = (
         ("--model", order["script"]),
         ("--record", order["record"]),
@@ -137,6 +139,7 @@ def _replay(order: CrashOrder) -> str:
         ("--reset", order["reset"]),
         ("--answer", order["answer"] if order["answer"] != ANSWERS[0] else ""),
         *(("--varies", name) for name in order["varies"]),
+        ("--timeout", f"{seconds:g}" if seconds != DEFAULT_TIMEOUT_SECONDS else ""),
     )
     for option, value in given:
         parts += [option, value] if value else []

@@ -126,6 +126,11 @@ def run_plan(plan: Plan, agent: Agent, *, progress: Progress = lambda *_: None) 
             pairs = _pairs(plan, ran, notes)
             ran += _all(plan, workers, pairs, progress)
     trials = [one.trial for one in ran]
+    if plan.at and not any(trial.died for trial in trials):
+        raise InvalidSpec(
+            f"no worker passed {plan.at!r}, so nobody was killed and nothing was tested; a run "
+            f"passes {', '.join(border.place for border in first.borders)}"
+        )
     findings = findings_of(trials, rules, replay=plan.replay)
     notes += _notes(trials, rules)
     return CrashReport(

@@ -14,11 +14,11 @@ SCHEMA_VERSION = 1
 Verdict: TypeAlias = Literal[
     "safe", "untested", "in doubt", "diverged", "lost", "doubled", "stuck", "broken"
 ]
-"""In order of weight. `untested`: nobody called it. `in doubt`: a kill left a call in doubt, and a
-person was asked or the model was told, as the tool's policy says. `diverged`: the run ended in
-another way than one that nobody killed. `lost`: a call has an outcome and no effect. `doubled`: the
-runtime acted twice by itself. Of a run and not of a tool: `stuck` (it did not end), `broken` (an
-invariant of its journal does not hold)."""
+"""In order of weight. `untested`: nobody called it, or no worker died while a call was under way.
+`in doubt`: a kill left a call in doubt, and a person was asked or the model was told, as the tool's
+policy says. `diverged`: the run ended in another way than one that nobody killed. `lost`: a call
+has an outcome and no effect. `doubled`: the runtime acted twice by itself. Of a run and not of a
+tool: `stuck` (it did not end), `broken` (an invariant of its journal does not hold)."""
 
 GOOD: frozenset[Verdict] = frozenset({"safe", "untested", "in doubt"})
 """Verdicts that leave a crash test safe."""

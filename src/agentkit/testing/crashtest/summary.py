@@ -65,7 +65,7 @@ class _ToolCount:
 
     def report(self, findings: Sequence[Finding]) -> ToolReport:
         """The report, with the heaviest of the tool's findings as its verdict."""
-        verdict: Verdict = "safe" if self._calls else "untested"
+        verdict: Verdict = "safe" if self._calls and self._kills else "untested"
         if self._in_doubt:
             verdict = "in doubt"
         mine = [one.verdict for one in findings if one.tool == self._name]
@@ -98,6 +98,8 @@ class _ToolCount:
             self._repeats += max(0, _entered(call, trial) - 1 - call.answers.count("run_again"))
 
     def _advice(self, verdict: Verdict) -> str:
+        if verdict == "untested" and self._calls:
+            return "no worker was killed while it was in flight"
         if verdict == "untested":
             return "never called: give the model a turn that calls it"
         if verdict in {"doubled", "lost", "diverged"}:
@@ -117,6 +119,11 @@ class _ToolCount:
             )
         if self._policy == "idempotent":
             return f"repeated {self._repeats} times with the same key and arguments"
+        if self._policy == "transactional":
+            return (
+                f"entered again {self._repeats} times after its transaction was rolled back: what "
+                "it did until then is undone"
+            )
         return "no kill left it in doubt"
 
 
