@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,10 @@ def test_a_missing_key_names_its_variable(shell: Shell) -> None:
         (":agent", "package.module:variable"),
         ("no_such_module:agent", "no_such_module"),
         ("agents:no_such_agent", "nothing of that name"),
+        ("agents:lookr", "agents has looker, sender, talker"),
+        ("agents.py:looker", "name the module: agents:looker"),
+        ("./shop/agents.py:looker", "name the module: shop.agents:looker"),
+        ("no_such_module:agent", "the current folder and on PYTHONPATH"),
         ("agents:nobody", "holds 'int'"),
         ("broken:agent", "SyntaxError"),
         ("leaves:agent", "SystemExit"),
@@ -166,6 +172,44 @@ def test_a_reference_without_an_agent_is_a_usage_error(
 
     _refused(done, 2, word)
     assert before == _files(shell)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["resume"], "Missing argument 'RUN'."),
+        (["runs", "--limit", "0"], "Invalid value for '--limit': 0 is not in the range"),
+        (["rusn"], "No such command 'rusn'."),
+    ],
+)
+def test_a_refused_command_line_is_a_document_where_one_was_asked_for(
+    shell: Shell, words: list[str], message: str
+) -> None:
+    """`--json` holds for what the parser refuses: exit code 2, one object, nothing beside it."""
+    done = shell(*words, "--json")
+
+    assert (2, "") == (done.code, done.err)
+    assert {"error", "message", "run", "facts"} == done.json.keys()
+    assert done.json["message"].startswith(message)
+
+
+@pytest.mark.parametrize("words", [["runs"], ["runs", "--json"]])
+def test_output_that_finds_no_room_is_an_error_in_one_line(shell: Shell, words: list[str]) -> None:
+    """A full disk behind standard output: exit code 1 and no traceback."""
+    shell("run", "agents:talker", "Talk.", "--run-id", "r1")
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "agentkit", *words],
+            cwd=shell.folder,
+            env=shell.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    _refused(Done(done.returncode, "", done.stderr), 1, "No space left on device")
 
 
 @pytest.mark.parametrize("run_id", ["", "x" * 513, "a\nb", "a\x1b[31mb", "a\x7f", "a\u2028b"])

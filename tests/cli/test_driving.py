@@ -186,6 +186,7 @@ def test_a_parked_run_needs_someone(shell: Shell) -> None:
 
     assert (5, 5) == (told.code, document.code)
     assert "max_iterations: " in told.err
+    assert "once that is mended: agentkit resume r1\n" in told.err
     assert "max_iterations" == document.json["stop_reason"]
 
 

@@ -1,5 +1,8 @@
 """`tool settle` and `unpark`: saying what happened without driving the run."""
 
+import os
+import shlex
+
 import pytest
 
 from tests.cli.kit import Shell, hear
@@ -34,6 +37,30 @@ def test_what_happened_is_said_before_anybody_asks(doubtful: Shell) -> None:
     assert (0, 'Done: {"id":7}\n') == (done.code, done.out)
     assert 1 == sent(shell)
     assert 'told    1.0 attempt 1 ok by ann: {"id":7}' in shown.out
+
+
+def test_what_is_told_to_type_next_works_as_it_stands(shell: Shell) -> None:
+    """Store, tenant and agent that were given as options are in the command; it can be pasted."""
+    (shell.folder / "elsewhere").mkdir()
+    (shell.folder / "agents.py").rename(shell.folder / "elsewhere" / "agents.py")
+    shell.environment["PYTHONPATH"] += f"{os.pathsep}{shell.folder / 'elsewhere'}"
+    given = ("--store", "sqlite:///other.db", "--tenant", "acme")
+    shell.touch("hold-send")
+    worker = shell.start("run", "agents:sender", "Send a.", "--run-id", "r 1", *given)
+    hear(worker, "sending")
+    worker.kill()
+    worker.communicate()
+    (shell.folder / "hold-send").unlink()
+
+    asked = shell("resume", "r 1", "--agent", "agents:sender", *given)
+    [told] = [line for line in asked.err.splitlines() if line.startswith("suspended: agentkit ")]
+    words = shlex.split(told.removeprefix("suspended: agentkit ").replace("…", "skip"))
+    skipped = shell(*words)
+    forked = shell("fork", "r 1", "--from", "latest", *given)
+
+    assert (5, 0) == (asked.code, skipped.code)
+    assert ["resume", "r 1", *given, "--agent", "agents:sender"] == words[:-2]
+    assert shlex.join(given) in forked.err.splitlines()[-1]
 
 
 def test_an_open_question_is_answered(doubtful: Shell) -> None:

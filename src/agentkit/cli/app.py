@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from agentkit.cli.exits import EXIT_CODES
+from agentkit.cli.exits import EXIT_CODES, FAILED
 from agentkit.cli.statuses import STATUSES
 
 if TYPE_CHECKING:
@@ -49,8 +50,22 @@ _WAIT = click.option(
 
 
 def main() -> None:
-    """Run the command line."""
-    cli.main(prog_name="agentkit")
+    """Run the command line; what click itself refuses is JSON too where JSON was asked for."""
+    try:
+        if "--json" not in sys.argv:
+            cli.main(prog_name="agentkit")
+        sys.exit(cli.main(prog_name="agentkit", standalone_mode=False))
+    except click.UsageError as error:
+        from agentkit.cli.output import emit_json
+
+        message = error.format_message()
+        emit_json({"error": "UsageError", "message": message, "run": None, "facts": {}})
+        sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stderr.write(f"Error: the output cannot be written ({error.strerror}).\n")
+        sys.exit(FAILED)
 
 
 def _example(*lines: str) -> str:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass
-from shlex import quote
 from typing import NoReturn
 
 import msgspec
@@ -17,8 +16,14 @@ from agentkit.agents import Agent, AgentEvent, AgentResult
 from agentkit.agents.decisions import NEED_VALUE
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
 from agentkit.cli.output import as_dict, emit_json, one_line, say, shorten
-from agentkit.cli.reference import load_agent, load_recorded
-from agentkit.cli.session import leave_interrupted, leave_with, missing_file, run_command
+from agentkit.cli.reference import is_here, load_agent, load_recorded
+from agentkit.cli.session import (
+    leave_interrupted,
+    leave_with,
+    missing_file,
+    resume_command,
+    run_command,
+)
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
@@ -58,7 +63,8 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
     except KeyboardInterrupt:
         leave_interrupted(as_json=as_json)
 
-    left_behind = [run_id]
+    resume = _resume(order, run_id, store_url)
+    left_behind = {run_id: resume}
 
     async def work(store: JournalPort) -> int:
         if agent is not None and invoker is None and missing_file(store) is not None:
@@ -73,7 +79,7 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
             if missing_file(store) is not None or not await _has_begun(store.scoped(scope), run_id):
                 left_behind.clear()
             raise
-        return _report(result, as_json=as_json)
+        return _report(result, resume, as_json=as_json)
 
     creates = order.task is not None
     run_command(store_url, work, as_json=as_json, creates=creates, left_behind=left_behind)
@@ -190,26 +196,38 @@ def _tell(event: AgentEvent) -> None:
         say(f"  · {event.text}", error=True)
 
 
-def _report(result: AgentResult, *, as_json: bool) -> int:
+def _resume(order: Order, run_id: str, store_url: str | None) -> str:
+    """The command that carries this run on; it finds the run's own agent in the current folder."""
+    named = order.reference or ""
+    agent = "" if order.task is not None and is_here(named) else named
+    model = order.model or ""
+    return resume_command(
+        run_id, store_url=store_url, tenant=order.tenant, agent=agent, model=model
+    )
+
+
+def _report(result: AgentResult, resume: str, *, as_json: bool) -> int:
     if as_json:
         emit_json(as_dict(result))
     else:
-        _report_to_a_person(result)
+        _report_to_a_person(result, resume)
     if result.stop_reason in ("suspended", "parked", "max_iterations"):
         return NEEDS_SOMEONE
     return FAILED if result.stop_reason in ("failed", "cancelled") else OK
 
 
-def _report_to_a_person(result: AgentResult) -> None:
+def _report_to_a_person(result: AgentResult, resume: str) -> None:
     if result.output:
         say(result.output)
     if result.suspended is not None:
         for question in result.suspended.questions:
             say(_asked(question), error=True)
         first = result.suspended.questions[0].id if result.suspended.questions else "q1"
-        say(f"suspended: agentkit resume {quote(result.run_id)} --answer {first}=…", error=True)
+        say(f"suspended: {resume} --answer {first}=…", error=True)
     elif result.message:
         say(f"{result.stop_reason}: {one_line(result.message)}", error=True)
+    if result.stop_reason in ("parked", "max_iterations"):
+        say(f"once that is mended: {resume}", error=True)
     usage = result.usage
     lost = f", {usage.unknown} more may be paid and lost" if usage.unknown else ""
     say(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import NoReturn
 
 from agentkit.cli.exits import OK
 from agentkit.cli.output import as_dict, emit_json, say
-from agentkit.cli.session import leave_with, run_command
+from agentkit.cli.session import leave_with, resume_command, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidFork
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
@@ -62,7 +61,8 @@ def fork_run(order: ForkOrder, *, store_url: str | None, as_json: bool) -> NoRet
         say(made.run_id)
         say(f"forked from {made.parent} at version {made.version}; nothing was run", error=True)
         answer = f" --answer {made.questions[0].id}=…" if made.questions else ""
-        say(f"carry it on: agentkit resume {quote(made.run_id)}{answer}", error=True)
+        resume = resume_command(made.run_id, store_url=store_url, tenant=order.tenant)
+        say(f"carry it on: {resume}{answer}", error=True)
         return OK
 
     run_command(store_url, work, as_json=as_json)

@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from shlex import quote
+from shlex import join
 from typing import NoReturn
 
 from agentkit.cli.exits import INTERRUPTED, exit_code_of
@@ -24,11 +24,14 @@ __all__ = [
     "leave_interrupted",
     "leave_with",
     "missing_file",
+    "resume_command",
     "run_command",
 ]
 
 STORE_VARIABLE = "AGENTKIT_STORE_URL"
 DEFAULT_STORE = "sqlite:///agentkit.db"
+
+_NOTHING: Mapping[str, str] = {}
 
 
 def run_command(
@@ -37,7 +40,7 @@ def run_command(
     *,
     as_json: bool,
     creates: bool = False,
-    left_behind: Sequence[str] = (),
+    left_behind: Mapping[str, str] = _NOTHING,
 ) -> NoReturn:
     """Open the store, run `work` on it, close it, and leave with what it says.
 
@@ -49,7 +52,8 @@ def run_command(
         work: gets the store and returns an exit code.
         as_json: print an error as JSON.
         creates: a store that is not there yet is made; otherwise it is an error.
-        left_behind: the run that can be resumed where `work` is interrupted; read at that moment.
+        left_behind: the run that can be resumed where `work` is interrupted, and the command that
+            does it; read at that moment.
     """
     warnings.showwarning = _show_warning
     try:
@@ -57,7 +61,7 @@ def run_command(
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        leave_interrupted("".join(left_behind), as_json=as_json)
+        leave_interrupted(left_behind, as_json=as_json)
     sys.exit(code)
 
 
@@ -75,16 +79,27 @@ def leave_with(error: AgentkitError, *, as_json: bool) -> NoReturn:
     sys.exit(code)
 
 
-def leave_interrupted(run_id: str = "", *, as_json: bool) -> NoReturn:
-    """Tell of an interruption, and of the run that it left behind, and leave with 130."""
-    message = "interrupted"
-    if run_id:
-        message += f"; the run is resumable: agentkit resume {quote(run_id)}"
+def leave_interrupted(left_behind: Mapping[str, str] = _NOTHING, *, as_json: bool) -> NoReturn:
+    """Tell of an interruption, and how the run goes on that it left behind; leave with 130."""
+    message = "; the run is resumable: ".join(["interrupted", *left_behind.values()])
     if as_json:
-        emit_json({"error": "Interrupted", "message": message, "run": run_id or None, "facts": {}})
+        run = next(iter(left_behind), None)
+        emit_json({"error": "Interrupted", "message": message, "run": run, "facts": {}})
     else:
         say(message, error=True)
     sys.exit(INTERRUPTED)
+
+
+def resume_command(
+    run_id: str, *, store_url: str | None, tenant: str = "", agent: str = "", model: str = ""
+) -> str:
+    """The command that carries the run on, as it can be pasted into this shell.
+
+    What was given as an option is needed again; what the environment says will be there.
+    """
+    given = {"--store": store_url, "--tenant": tenant, "--agent": agent, "--model": model}
+    words = [word for option, value in given.items() if value for word in (option, value)]
+    return join(["agentkit", "resume", run_id, *words])
 
 
 async def _interruptible(

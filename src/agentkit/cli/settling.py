@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TypedDict
 
 from agentkit.agents.settling import settle_call, unpark
 from agentkit.cli.driving import read_value
 from agentkit.cli.exits import OK
 from agentkit.cli.output import emit_json, say
-from agentkit.cli.session import leave_with, run_command
+from agentkit.cli.session import leave_with, resume_command, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
@@ -49,7 +48,8 @@ def settle(order: SettleOrder, *, store_url: str | None, as_json: bool) -> None:
         if as_json:
             emit_json({"run": run_id, "call": call, "answer": answer, "seq": state.seq})
         else:
-            say(f"recorded: {answer}. It goes on with: agentkit resume {quote(run_id)}")
+            resume = resume_command(run_id, store_url=store_url, tenant=order["tenant"])
+            say(f"recorded: {answer}. It goes on with: {resume}")
         return OK
 
     run_command(store_url, work, as_json=as_json)
@@ -86,7 +86,8 @@ def unpark_run(
         if as_json:
             emit_json({"run": run_id, "status": state.status, "seq": state.seq})
         else:
-            say(f"unparked. It goes on with: agentkit resume {quote(run_id)}")
+            resume = resume_command(run_id, store_url=store_url, tenant=tenant)
+            say(f"unparked. It goes on with: {resume}")
         return OK
 
     run_command(store_url, work, as_json=as_json)
