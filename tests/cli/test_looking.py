@@ -221,6 +221,32 @@ def test_doctor_tells_the_rest_where_the_store_is_broken(shell: Shell) -> None:
     assert "is not a SQLite database" in " ".join(done.out.split())
 
 
+def test_doctor_tells_what_is_damaged_in_the_file(shell: Shell) -> None:
+    """SQLite's own check and the list's are told; a store that is sound says so."""
+    shell("run", "agents:talker", "Talk.", "--run-id", "r1")
+    sound = shell("doctor", "--json")
+    file = shell.folder / "runs.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("UPDATE agentkit_run SET status = 'failed'")
+        db.commit()
+        (page,) = db.execute("PRAGMA page_size").fetchone()
+        (root,) = db.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'agentkit_run_name'"
+        ).fetchone()
+    content = bytearray(file.read_bytes())
+    content[content.index(b"r1", (root - 1) * page) + 1] ^= 2
+    file.write_bytes(content)
+
+    done = shell("doctor", "--json")
+
+    assert ["ok"] == [one["level"] for one in sound.json if one["subject"] == "integrity"]
+    assert 1 == done.code
+    bad = {one["subject"]: one["text"] for one in done.json if one["level"] == "bad"}
+    assert {"integrity", "store"} == set(bad)
+    assert "agentkit_run_name" in bad["integrity"]
+    assert "the head of run 'r1' is damaged" in bad["store"]
+
+
 def test_doctor_notes_a_network_file_system(shell: Shell) -> None:
     """The kernel's table of mounts says what the folder lies on."""
     pretending = shell.startup(
