@@ -71,8 +71,8 @@ class Hasty(StoreWrapper):
     async def acquire(
         self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
     ) -> Lease:
-        """Forward with a third of the time."""
-        lease = await super().acquire(run, owner, ttl_seconds / 3, supersede=supersede)
+        """Forward with a sixth of the time."""
+        lease = await super().acquire(run, owner, ttl_seconds / 6, supersede=supersede)
         return msgspec.structs.replace(lease, ttl_seconds=ttl_seconds)
 
 

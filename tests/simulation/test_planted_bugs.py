@@ -1,17 +1,22 @@
 """Bugs that are planted in the store or in the runtime are found, each by what it breaks."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 import pytest
 
-from agentkit.agents import claim
+from agentkit.agents import calls, claim
+from agentkit.agents.recording import Recording
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.types import JSON
 from agentkit.state.checkpoints.adapters import StoreWrapper
 from agentkit.state.journal import recovery
+from agentkit.state.journal.lanes import CallState
 from agentkit.state.journal.lease import Tenure
 from agentkit.testing.simulation import simulate
 from agentkit.testing.simulation.schedule import StoreMaker
+from agentkit.tools import Tool
+from agentkit.tools.outcome import Ended
 from tests.simulation.planted import (
     Forgetful,
     Generous,
@@ -24,6 +29,9 @@ from tests.simulation.planted import (
 
 SCHEDULES = 1_000
 """In so many schedules each of them must be found; most take less than thirty."""
+
+SOON = 100
+"""In so many, where the tools are those that the bug is about."""
 
 
 @pytest.mark.parametrize(
@@ -77,8 +85,78 @@ def test_a_proof_of_death_that_proves_nothing_is_found(monkeypatch: pytest.Monke
     assert _found("I6")
 
 
+def test_unknown_taken_for_impossible_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that its tool cannot tell of is not made again without a person."""
+    looked = calls._looked
+
+    def hopeful(tool: Tool, index: int, ended: Ended | BaseException) -> calls.Looked:
+        found = looked(tool, index, ended)
+        unknown = found.verdict is not None and found.verdict.kind == "unknown"
+        return calls.Looked(index, recovery.Verdict("cannot_happen")) if unknown else found
+
+    monkeypatch.setattr(calls, "_looked", hopeful)
+
+    assert _found("I2", policies=["reconcile"], schedules=SOON)
+
+
+def test_a_late_outcome_that_settles_another_attempt_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is heard of an attempt says nothing of the one that followed it."""
+
+    def doubtful(call: CallState, attempt: int) -> bool:
+        del attempt
+        return call.started is not None and (
+            call.outcome is None or call.outcome.outcome == "unknown"
+        )
+
+    monkeypatch.setattr(CallState, "doubtful", doubtful)
+
+    assert _found("I13", policies=["late"], schedules=SOON)
+
+
+def test_a_key_that_is_claimed_after_the_effect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`once` says that it is at it before it is."""
+    real = Recording.once
+
+    async def once(
+        recording: Recording,
+        key: str,
+        ttl_seconds: float,
+        produce: Callable[[], Awaitable[object]],
+    ) -> JSON:
+        value = await produce()
+
+        async def produced() -> object:
+            return value
+
+        return await real(recording, key, ttl_seconds, produced)
+
+    monkeypatch.setattr(Recording, "once", once)
+
+    assert _found("I2", policies=["once"], schedules=SOON)
+
+
+def test_making_a_call_again_instead_of_telling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that has the model told is not run again."""
+    recover = recovery._Planner._recover
+
+    def again(planner: recovery._Planner, call: CallState, policy: recovery.CallPolicy) -> object:
+        if policy.on_in_doubt == "tell_model":
+            return planner._start(call, policy, attempt=call.attempt + 1)
+        return recover(planner, call, policy)
+
+    monkeypatch.setattr(recovery._Planner, "_recover", again)
+
+    assert _found("I2", policies=["tell"], schedules=SOON)
+
+
 def _found(
-    invariant: str, *, store: StoreMaker | None = None, policies: Collection[str] = ()
+    invariant: str,
+    *,
+    store: StoreMaker | None = None,
+    policies: Collection[str] = (),
+    schedules: int = SCHEDULES,
 ) -> bool:
-    outcomes = (simulate(seed, store=store, policies=policies) for seed in range(1, SCHEDULES))
+    outcomes = (simulate(seed, store=store, policies=policies) for seed in range(1, schedules))
     return any(invariant in {one.invariant for one in found.violations} for found in outcomes)

@@ -122,12 +122,15 @@ def tell(rows: Sequence[Row]) -> Story:
 
 
 def _is_news(fact: Fact, call: Call) -> bool:
-    """Whether it reports the end of the newest attempt while nobody knew it."""
+    """Whether it reports the end of the newest attempt while nobody knew it; that somebody has
+    ordered the next one says nothing of it.
+    """
     begun = call.of("tool_started")
     if fact.kind != "outcome_reported" or not begun or call.settled:
         return False
     since = [one for one in call.facts if one.seq > begun[-1].seq and one.kind in _OUTCOMES]
-    known = [one for one in since if one.body.get("outcome", "ok") != "unknown"]
+    ends = [one.body.get("outcome", "ok") for one in since if one.kind == "tool_finished"]
+    known = any(outcome != "unknown" for outcome in ends)
     return fact.body["attempt"] == begun[-1].body.get("attempt", 1) and not known
 
 

@@ -45,9 +45,9 @@ def untouched_if_newer(
     rows: Sequence[Row], earlier: Sequence[Sequence[Row]]
 ) -> Iterator[tuple[str, str]]:
     """I12: where a read found an entry of a newer release, this one has written nothing since."""
+    newer = first_newer(rows)  # the same in each read: they are beginnings of the journal
     for read in earlier:
-        newer = first_newer(read)
-        if newer is not None and len(rows) > len(read):
+        if newer is not None and newer <= len(read) < len(rows):
             yield "I12", f"entry {len(read) + 1} was written although {newer} is of a newer release"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from agentkit.testing.simulation._process import Process
@@ -35,7 +36,7 @@ _LAST_BLOW: Final = 90
 _LAST_WAIT: Final = 8
 _PAUSES: Final = ((0.5, 14.0), (18.0, 50.0), (30.0, 58.0))
 _LAST_MESSAGE: Final = 20
-_HUNG: Final = 0.25
+_TIMES: Final = MappingProxyType({"hung tool": 0.25, "late end": 3.0, "slow request": 3.0})
 _STRAY: Final = 0.1
 _FATAL: Final = 0.8
 _LAST_FATAL: Final = 8
@@ -226,8 +227,7 @@ class Weather:
 
     def failure(self, kind: str) -> bool:
         """Whether the next call or answer is hit by `kind`."""
-        likely = _HUNG * self._bad_call if kind == "hung tool" else self._bad_call
-        if self.calm or not self.world.likely(likely):
+        if self.calm or not self.world.likely(self._bad_call * _TIMES.get(kind, 1.0)):
             return False
         self.fired[kind] += 1
         return True

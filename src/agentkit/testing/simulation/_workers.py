@@ -127,7 +127,7 @@ class Worker(Inhabitant):
 
     async def _drive(self) -> AgentResult | None:
         agent, likely = the_agent(), self.here.process.world.likely
-        wait = 20.0 if likely(0.1) else 0.0
+        wait = 8.0 if likely(0.05) else 0.0
         if likely(0.5):
             result = await agent.run(TASK, self.context, wait_seconds=wait)
             self.told(AgentEvent("final", result=result))

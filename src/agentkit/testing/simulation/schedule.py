@@ -14,6 +14,7 @@ import msgspec
 
 from agentkit.core.contracts.ports import ClockPort, JournalPort, Row
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.state.journal import owner
 from agentkit.state.journal.recovery import RECONCILE
 from agentkit.testing._facts import Story, tell
 from agentkit.testing.invariants import Evidence, Violation, check
@@ -305,17 +306,22 @@ def _memory(clock: ClockPort) -> JournalPort:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Without log lines, which belong to no real run, and without the garbage collector, which
-    would end dropped objects of the schedule at moments that depend on the process's past.
+    """Without log lines, which belong to no real run; without the garbage collector, which would
+    end dropped objects of the schedule at moments that depend on the process's past; and without
+    asking the system for each simulated process who the real one is: they are all in it.
     """
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public getter raises
         raise RuntimeError("a simulation cannot be played inside a running event loop")
     collecting, disabled = gc.isenabled(), logging.root.manager.disable
+    asked = owner._this_process  # noqa: SLF001 - our own
+    me = asked("real")
     gc.disable()
+    owner._this_process = lambda drive: me._replace(drive=drive)  # noqa: SLF001 - our own
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
+        owner._this_process = asked  # noqa: SLF001 - our own
         logging.disable(disabled)
         if collecting:
             gc.enable()
