@@ -9,6 +9,10 @@ from agentkit.core.contracts.errors import JournalDamaged, StoreDamaged
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
+from agentkit.state.checkpoints.adapters._sqlite_values import SqliteValues
+from agentkit.state.checkpoints.adapters._sqlite_writer import write_group
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from agentkit.tools.threads import DaemonThreads
 from tests.state.stores.helpers import TTL_SECONDS, row, rows, started, summary
 
@@ -250,7 +254,7 @@ async def test_a_transaction_on_a_damaged_head_leaves_the_file_free(
 
 @pytest.mark.parametrize(
     "change",
-    ["value = '2'", "token = 'x'", "expires_wall_ms = 0", "value = CAST(x'ff' AS TEXT)"],
+    ["value = '2'", "token = 'x'", "expires_wall_ms = 0, boot = ''", "value = CAST(x'ff' AS TEXT)"],
 )
 async def test_a_changed_value_is_an_error(
     sqlite: SqliteCheckpointStore, path: Path, change: str
@@ -263,6 +267,31 @@ async def test_a_changed_value_is_an_error(
     assert "ours" == (await sqlite.claim_value("other", token="t", ttl_seconds=60)).state
     with pytest.raises(StoreDamaged, match="'key' is damaged"):
         await sqlite.claim_value("key", token="u", ttl_seconds=60)
+
+
+async def test_a_damaged_value_fails_no_neighbour(
+    sqlite: SqliteCheckpointStore, path: Path, clock: FakeClock
+) -> None:
+    """What shares a commit with a claim on it is durable all the same."""
+    lease = await started(sqlite, "r")
+    await sqlite.claim_value("key", token="t", ttl_seconds=60)
+    edit(path, "UPDATE agentkit_value SET token = 'u'")
+    values, journal = SqliteValues(StoreClock(clock)), SqliteJournal(StoreClock(clock))
+    new = Appending(rows(2), 1, lease, summary(), release=False)
+    db = apsw.Connection(str(path))
+
+    outcomes = write_group(
+        db,
+        [
+            lambda db: journal.append(db, "", "r", new),
+            lambda db: values.claim(db, "", "key", token="v", ttl_seconds=60),
+        ],
+        str(path),
+    )
+    db.close()
+
+    assert [type(None), StoreDamaged] == [type(one.error) for one in outcomes]
+    assert rows(1, 2) == await sqlite.read("r")
 
 
 async def test_a_value_that_the_index_hides_is_not_claimed_again(
