@@ -360,3 +360,39 @@ async def test_the_fork_of_a_run_that_is_out_of_iterations_needs_more_of_them(
 async def _look() -> str:
     """Look."""
     return "seen"
+
+
+async def test_a_fork_of_a_fork_keeps_its_edits_and_its_message() -> None:
+    """They belong to the version that the first fork began with; those of the second come behind
+    them, and a result that both change is the second's.
+    """
+
+    @tool(side_effecting=False)
+    async def look() -> str:
+        return "seen"
+
+    agent, llm, store = agent_of(look), then(calls(call("look"))), InMemoryCheckpointStore()
+    await agent.run(TASK, context(llm, store))
+    checkpointer = Checkpointer(port=store)
+    await checkpointer.fork(
+        RUN, version=1, new_run_id="f", edits={(1, 0): "edited"}, message="One."
+    )
+
+    await checkpointer.fork("f", new_run_id="g", message="Two.")
+    await checkpointer.fork("g", new_run_id="h", edits={(1, 0): "edited again"})
+
+    def shown(name: str, result: str, *said: str) -> list[tuple[str, str]]:
+        return [
+            ("user", TASK),
+            ("assistant", ""),
+            ("tool", result),
+            *(("user", one) for one in said),
+        ]
+
+    for name, result, said in (
+        ("g", "edited", ("One.", "Two.")),
+        ("h", "edited again", ("One.", "Two.")),
+    ):
+        messages = await messages_of(store, name)
+        assert_valid(messages)
+        assert shown(name, result, *said) == [(one.role, one.content) for one in messages]

@@ -15,7 +15,7 @@ from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.transactions import Proposal
 from agentkit.core.contracts.types import Decision, Message
 from agentkit.core.runtime import SystemClock
-from agentkit.core.testing import FakeLLM, Turn
+from agentkit.core.testing import FakeClock, FakeLLM, Turn
 from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
     SqliteCheckpointStore,
@@ -28,6 +28,7 @@ from tests.agents.kit import (
     RUN,
     TASK,
     agent_of,
+    bodies_of,
     call,
     calls,
     context,
@@ -322,3 +323,29 @@ async def test_f068_a_resumed_run_is_claimed_before_it_is_read() -> None:
     head = await store.head(RUN)
     assert head is not None
     assert 1 == head.recoveries
+
+
+async def test_what_a_worker_saw_is_on_record_though_somebody_said_otherwise() -> None:
+    """It stalled past its lease, nobody took over, and an operator said that the call had failed.
+    The operator's word counts; what the tool returned is kept beside it.
+    """
+    entered, let_go = asyncio.Event(), asyncio.Event()
+
+    @tool(side_effecting=True)
+    async def send() -> str:
+        entered.set()
+        await let_go.wait()
+        return "sent"
+
+    clock = FakeClock()
+    store, llm = InMemoryCheckpointStore(clock=clock), then(calls(call("send")))
+    task = asyncio.create_task(agent_of(send).run(TASK, context(llm, store)))
+    await entered.wait()
+    clock.advance(100)
+    await settle_call(store, RUN, "1.0", Decision("failed", "no", "ann"))
+    let_go.set()
+
+    assert "done" == (await task).output
+    assert ["no"] == [one.content for one in await messages_of(store) if one.role == "tool"]
+    told_of = [(one.by, one.content) for one in await bodies_of(store, e.OutcomeReported)]
+    assert [("ann", "no"), ("", "sent")] == told_of

@@ -19,6 +19,7 @@ from agentkit.core.runtime import RunContext
 from agentkit.core.runtime.context import MAX_RECOVERIES
 from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
+from agentkit.state.journal.journal import load
 from agentkit.state.journal.owner import owner_id
 from agentkit.tools import ToolContext, tool
 from tests.agents.kit import (
@@ -421,3 +422,23 @@ async def test_a_note_does_not_end_the_count() -> None:
     assert before is not None
     assert after is not None
     assert (1, 1) == (before.recoveries, after.recoveries)
+
+
+async def test_f068_a_run_parked_unread_shows_what_its_entries_say() -> None:
+    """Its head is written without them: task, usage and what may have been lost are right all the
+    same, as whoever reads the run later finds.
+    """
+    llm = then(calls(call("look")))
+    recorded = InMemoryCheckpointStore()
+    await AGENT.run(TASK, context(llm, recorded))
+    store = await dead_worker((await entries_of(recorded))[:2])
+    for _ in range(MAX_RECOVERIES):
+        await _dies(store)
+
+    with pytest.raises(RunParked):
+        await AGENT.run(TASK, context(llm, Unreadable(store)))
+
+    head = await store.head(RUN)
+    assert head is not None
+    assert (await load(store, RUN)).summary() == head.summary
+    assert 1 == head.summary.usage.unknown  # type: ignore[union-attr]  # it has entries

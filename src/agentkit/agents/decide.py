@@ -32,6 +32,7 @@ __all__ = [
     "last_words",
     "open_turn",
     "parked_by",
+    "split_told",
 ]
 
 
@@ -204,6 +205,23 @@ def parked_by(failure: e.ModelFailed) -> e.Parked:
     """How a run is parked by a failure that is not tried again."""
     reason = failure.kind if failure.kind in PARKED_TEXT else "retries_spent"
     return e.Parked(reason, f"{PARKED_TEXT[reason]} ({failure.message})")
+
+
+def split_told(
+    turn: TurnState, ended: Mapping[int, e.ToolFinished]
+) -> tuple[Mapping[int, e.ToolFinished], list[e.OutcomeReported]]:
+    """The outcomes that count, by call index, and for the record those of calls that somebody else
+    has settled meanwhile.
+    """
+    if not any(turn.calls[index].settled for index in ended):
+        return ended, []
+    mine = {at: one for at, one in ended.items() if not turn.calls[at].settled}
+    overtaken = [
+        e.OutcomeReported(one.turn, at, one.attempt, one.outcome, one.content)
+        for at, one in ended.items()
+        if at not in mine
+    ]
+    return mine, overtaken
 
 
 def last_words(

@@ -28,13 +28,14 @@ from agentkit.agents.decide import (
     failed_by,
     last_words,
     open_turn,
+    split_told,
 )
 from agentkit.agents.pump import told_while_running
 from agentkit.agents.recording import Recording
 from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.reports import Reports
 from agentkit.agents.result import AgentEvent
-from agentkit.agents.spec import AgentSpec, bare_model
+from agentkit.agents.spec import AgentSpec, asked_model
 from agentkit.agents.telling import CurrentTurn, Teller
 from agentkit.agents.transact import TransactionalCall
 from agentkit.core.contracts import entries as e
@@ -211,7 +212,7 @@ class Drive:
             message = f"run {state.run_id!r} has no start entry to make a request from"
             raise AssertionError(message)
         return ModelRequest(
-            model=bare_model(started.model),
+            model=asked_model(started.model, origin=self._invoker.llm.origin),
             system=started.system,
             tools=started.tools,
             messages=state.lane(self._spec.lane).transcript.view(),
@@ -350,9 +351,7 @@ class Drive:
         turn = lane.turn
         if turn is None:
             return ()
-        ended = known or self._ended  # without those that somebody else has told meanwhile
-        if any(turn.calls[index].settled for index in ended):
-            ended = {at: one for at, one in ended.items() if not turn.calls[at].settled}
+        ended, overtaken = split_told(turn, known or self._ended)
         planned = plan_turn(
             state,
             turn,
@@ -363,7 +362,7 @@ class Drive:
             verdicts=self._verdicts,
             in_flight=self._runner.in_flight,
         )
-        return [*ended.values(), *planned]
+        return [*ended.values(), *overtaken, *planned]
 
     async def _close(self) -> None:
         """End the tenure in order: keep what ended, close what never began, release."""

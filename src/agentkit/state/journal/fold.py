@@ -19,7 +19,10 @@ __all__ = ["Detail", "RunState"]
 
 
 class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The opaque part of a `Summary`: what lists and probes show without reading the journal."""
+    """The opaque part of a `Summary`: what lists and probes show without reading the journal.
+
+    `asking`: the next act is to ask the model, so an answer may be lost with the worker.
+    """
 
     task: str = ""
     questions: tuple[Question, ...] = ()
@@ -30,6 +33,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     partial: bool = False
     forked_from: str = ""
     forked_version: int = 0
+    asking: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -56,8 +60,8 @@ class RunState:
         self.parked: e.Parked | None = None
         self.end: e.Finished | e.Failed | e.Cancelled | None = None
         self.main_lane = ""
-        self.head_detail: bytes | None = None
-        self.base = Summary("saved")
+        self.head_details: dict[bool, bytes] = {}
+        self.base, self.base_detail = Summary("saved"), Detail()
 
     @classmethod
     def unread(cls, head: Head) -> RunState:
@@ -66,6 +70,7 @@ class RunState:
         state.seq, state.check, state.epoch = head.seq, head.check, head.epoch
         if head.summary is not None:
             state.base = head.summary
+            state.base_detail = msgspec.json.decode(head.summary.detail, type=Detail)
             state.usage, state.started_at = head.summary.usage, head.summary.started_at
         return state
 
@@ -131,12 +136,10 @@ class RunState:
     def summary(self) -> Summary:
         """The head's columns for this state."""
         status = self.status
-        if status != "running":
-            detail = _encode(self.detail(status))
-        elif self.head_detail is None:
-            detail = self.head_detail = _encode(self.detail(status))
-        else:
-            detail = self.head_detail
+        known = self.head_details.get(self.asking) if status == "running" else None
+        detail = _encode(self.detail(status)) if known is None else known
+        if status == "running":
+            self.head_details[self.asking] = detail
         return Summary(
             status=status,
             agent=self.started.agent if self.started is not None else self.base.agent,
@@ -148,16 +151,23 @@ class RunState:
             detail=detail,
         )
 
+    @property
+    def asking(self) -> bool:
+        """Whether the next act is to ask the model."""
+        return self.main.wants_model if self.started is not None else self.base_detail.asking
+
     def detail(self, status: RunStatus) -> Detail:
         """The summary's opaque part."""
-        detail = self._detail(status)
-        if self.forked is None:
+        detail, base = self._detail(status), self.base_detail
+        parent, version = base.forked_from, base.forked_version
+        if self.forked is not None:
+            parent, version = self.forked.parent, self.forked.version
+        if not parent:
             return detail
-        parent, version = self.forked.parent, self.forked.version
         return msgspec.structs.replace(detail, forked_from=parent, forked_version=version)
 
     def _detail(self, status: RunStatus) -> Detail:
-        task = self.started.task[:200] if self.started is not None else ""
+        task = self.started.task[:200] if self.started is not None else self.base_detail.task
         if isinstance(self.end, e.Finished):
             end = self.end
             return Detail(task, (), "", "", end.output, end.stop_reason, end.partial)
@@ -167,6 +177,8 @@ class RunState:
             return Detail(task, message=self.end.reason, stop_reason="cancelled")
         if self.parked is not None:
             return Detail(task, parked=self.parked.reason, message=self.parked.message)
+        if status == "running":
+            return Detail(task, asking=self.asking)
         return Detail(task, self.questions if status == "suspended" else ())
 
 
@@ -181,7 +193,7 @@ def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
     state.started = body
     state.started_at = entry.at
     state.main_lane = agent_lane(body.agent)
-    state.head_detail = None
+    state.head_details.clear()
     state.main.transcript.add_user(body.task)
 
 
@@ -190,7 +202,7 @@ def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
     if body.why != "takeover":
         return
     state.takeovers += 1
-    if state.started is not None and state.parked is None and state.main.wants_model:
+    if state.parked is None and state.asking:
         # The worker that died was between two answers: one may have been paid for and lost.
         state.usage += Usage(unknown=1)
 
@@ -317,6 +329,7 @@ def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
 def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     """What was folded so far is another run's past: nothing of it is to be paid or mended here."""
     state.forked = body
+    state.head_details.clear()
     state.started_at = entry.at
     state.inherited += state.usage
     state.usage = Usage()

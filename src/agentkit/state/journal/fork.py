@@ -16,6 +16,8 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
     HeadMoved,
     InvalidFork,
+    JournalDamaged,
+    JournalTooNew,
     RunError,
     RunIdReused,
     StoreError,
@@ -108,12 +110,30 @@ async def _prefix(
             saved = state.main.versions[-1:]
             if saved and saved[0].seq == state.seq and saved[0].version == version:
                 _check_at_rest(state, run_id, version)
+                await _add_forks(port, run_id, state, rows)
                 return rows, state
     await load_known(port, run_id)
     versions = [saved.version for saved in state.main.versions]
     has = f"it has {', '.join(map(str, versions))}" if versions else "it has completed no step yet"
     message = f"run {run_id!r} has no version {version} to fork from; {has}"
     raise VersionNotFound(message, run_id=run_id, versions=versions)
+
+
+async def _add_forks(port: JournalPort, run_id: str, state: RunState, rows: list[Row]) -> None:
+    """Where the run is itself a fork, made at this boundary: its edits and message belong to the
+    version. Nothing else behind it counts, nor has to be readable.
+    """
+    while behind := await port.read(run_id, after=state.seq, limit=1):
+        try:
+            [(entry, check)] = decode_rows(
+                behind, after=state.seq, before=state.check, run_id=run_id
+            )
+        except (JournalDamaged, JournalTooNew):
+            return
+        if not isinstance(entry.body, e.Forked):
+            return
+        state.apply(entry, check)
+        rows += behind
 
 
 def _check_at_rest(state: RunState, run_id: str, version: int) -> None:

@@ -151,7 +151,7 @@ class LaneState:
             call.end(changed, seq=seq)
         if edits and shown:
             contents = {edit.index: edit.content for edit in edits}
-            self.transcript.change_results(contents, of=len(calls))
+            self.transcript.change_results(contents)
         if message:
             self.transcript.add_user(message)
 

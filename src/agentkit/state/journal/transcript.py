@@ -83,6 +83,7 @@ class Transcript:
         self._messages: list[Message | _Answer] = []
         self._ids: set[str] = set()
         self._open: tuple[str, ...] = ()
+        self._results_at = 0
         self._waiting: list[str] = []
         self.repairs: list[str] = []
 
@@ -108,6 +109,7 @@ class Transcript:
 
     def add_results(self, outcomes: Mapping[int, ToolFinished]) -> None:
         """The results of the last answer's calls, by call index; a missing one is said so."""
+        self._results_at = len(self._messages)
         for index, call_id in enumerate(self._open):
             outcome = outcomes.get(index)
             self._messages.append(
@@ -122,16 +124,15 @@ class Transcript:
         while self._waiting:
             self.add_user(self._waiting.pop(0))
 
-    def change_results(self, contents: Mapping[int, str], *, of: int) -> None:
-        """Other contents for some of the last `of` messages, the results of one answer, by call
-        index. Views that were handed out keep what they had.
+    def change_results(self, contents: Mapping[int, str]) -> None:
+        """Other contents for some of the newest results, by call index. Views that were handed out
+        keep what they had.
         """
         self._messages = self._messages.copy()
-        first = len(self._messages) - of
         for index, content in contents.items():
-            before = self._messages[first + index]
+            before = self._messages[self._results_at + index]
             if isinstance(before, Message):
-                self._messages[first + index] = Message(
+                self._messages[self._results_at + index] = Message(
                     "tool", content, tool_call_id=before.tool_call_id
                 )
 
