@@ -1,5 +1,6 @@
 """`run` and `resume`: results, exit codes, decisions, one worker at a time."""
 
+import importlib.util
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from agentkit.cli.driving import parse_answers
 from agentkit.core.contracts.errors import InvalidDecision
 from agentkit.core.contracts.types import Decision
+from agentkit.testing.provider import Answer, StrictProvider
 from tests.cli.kit import Shell, hear
 
 
@@ -251,6 +253,24 @@ def test_the_model_may_be_chosen_on_the_command_line(shell: Shell) -> None:
 
     assert 2 == done.code
     assert "anthropic:<model>" in done.err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openai") is None, reason="needs the SDK")
+@pytest.mark.parametrize("of_agent", ["'anthropic:claude-x'", "'openai:gpt-y'", "FakeLLM('no')"])
+def test_the_chosen_model_is_the_one_that_is_asked(shell: Shell, of_agent: str) -> None:
+    """Whatever the agent's own model is, of the same provider or another one."""
+    (shell.folder / "mine.py").write_text(
+        f"from agents import *\nagent = Agent('mine', {of_agent}, 'Talk.')\n"
+    )
+    with StrictProvider([Answer(text="Hi.")]) as provider:
+        shell.environment["OPENAI_API_KEY"] = provider.api_key
+        shell.environment["OPENAI_BASE_URL"] = provider.openai_url
+        shell.environment["NO_PROXY"] = "127.0.0.1"
+        done = shell("run", "mine:agent", "Talk.", "--model", "openai:gpt-x")
+        asked = [call.model for call in provider.calls]
+
+    assert (0, "Hi.\n") == (done.code, done.out)
+    assert ["gpt-x"] == asked
 
 
 def test_the_interpreter_is_the_one_that_runs_the_tests(shell: Shell) -> None:

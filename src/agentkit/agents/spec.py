@@ -10,7 +10,9 @@ from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.slots import agent_lane, check_id
 from agentkit.core.contracts.types import ToolDefinition
 
-__all__ = ["DEFAULT_MAX_ITERATIONS", "AgentSpec", "bare_model", "make_spec"]
+__all__ = ["DEFAULT_MAX_ITERATIONS", "AgentSpec", "asked_model", "make_spec"]
+
+_PROVIDERS = ("anthropic", "openai")
 
 DEFAULT_MAX_ITERATIONS = 50
 """Model answers of one run, over its whole life, before it is parked."""
@@ -69,7 +71,17 @@ def make_spec(
     return AgentSpec(name, model, system, tools, max_iterations, fingerprint, lane, reference)
 
 
-def bare_model(model: str) -> str:
-    """The model's name without `provider:` in front."""
-    prefix, colon, rest = model.partition(":")
-    return rest if colon and prefix in ("anthropic", "openai") else model
+def asked_model(recorded: str, *, origin: str) -> str:
+    """The name that a request asks for; empty for the port's own model.
+
+    Args:
+        recorded: what the run's start says of the agent's model: `provider:name`, a bare name, or
+            the origin of a model that was given as an object.
+        origin: of the port that is asked. It may be another one than was recorded, since `Services`
+            and the command line may bring a model of their own, and one provider's names mean
+            nothing to the other.
+    """
+    prefix, colon, name = recorded.partition(":")
+    if colon and prefix in _PROVIDERS:
+        return "" if origin in _PROVIDERS and prefix != origin else name
+    return "" if recorded in (origin, "fake") else recorded

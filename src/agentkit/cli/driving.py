@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass
 from typing import NoReturn
@@ -25,6 +25,7 @@ from agentkit.cli.session import (
     run_command,
 )
 from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
+from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Decision, Question, Scope
@@ -140,7 +141,21 @@ def _invoker(model: str | None) -> Invoker | None:
         return None
     from agentkit.models.providers.frontiers import from_string
 
-    return Invoker(from_string(model))
+    return Invoker(_Chosen(from_string(model)))
+
+
+class _Chosen:
+    """The model that `--model` names, whichever the run was started with. Implements `LLMPort`."""
+
+    def __init__(self, llm: LLMPort) -> None:
+        self._llm = llm
+
+    @property
+    def origin(self) -> str:
+        return self._llm.origin
+
+    def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        return self._llm.attempt(msgspec.structs.replace(request, model=""))
 
 
 def _check_model(agent: Agent) -> None:
