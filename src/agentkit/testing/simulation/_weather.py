@@ -36,7 +36,9 @@ _LAST_BLOW: Final = 90
 _LAST_WAIT: Final = 8
 _PAUSES: Final = ((0.5, 14.0), (18.0, 50.0), (30.0, 58.0))
 _LAST_MESSAGE: Final = 20
-_TIMES: Final = MappingProxyType({"hung tool": 0.25, "late end": 3.0, "slow request": 3.0})
+_TIMES: Final = MappingProxyType(
+    {"hung tool": 0.25, "no thread free": 3.0, "late end": 3.0, "slow request": 3.0}
+)
 _STRAY: Final = 0.1
 _FATAL: Final = 0.8
 _LAST_FATAL: Final = 8
