@@ -21,14 +21,20 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
 - The store is `--store`, else `AGENTKIT_STORE_URL`, else `sqlite:///agentkit.db`. `run` makes a
   store that is not there yet, `doctor` notes it, and every other command leaves with 6.
 - With `--json` standard output is one JSON document, errors included: `error`, `message`, `run` and
-  `facts`. Without it the answer alone goes to standard output. What happens on the way, and what an
+  `facts`. Without it the answer alone goes to standard output; where the run stops before its end,
+  that is what the model said last, and the exit code tells. What happens on the way, and what an
   agent's module and tools print, goes to standard error.
 - What models, tools and users wrote is escaped: no control sequence and no mark that turns the
   writing direction reaches the terminal. `NO_COLOR` is honoured.
 - SIGINT and SIGTERM end a worker in order: its lease is released, the run is resumable at once, and
   the exit code is 130.
 - `resume` imports the agent that the run was started with only from the current folder; name any
-  other with `--agent`, and that of a run which Python started too.
+  other with `--agent`, and that of a run which Python started too. It uses the prompt, tools and
+  model that were recorded, and warns where the agent has changed since.
+- `resume` carries a parked run on at once, and asks on where it is suspended; `unpark` and
+  `tool settle` only write down what somebody says, so that any worker can go on later.
+  `resume --answer` answers a question that was asked; `tool settle` settles also a call that nobody
+  has asked about yet.
 """
 
 
