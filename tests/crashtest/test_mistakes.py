@@ -71,6 +71,10 @@ def test_a_real_model_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planted, "real", real, raising=False)
     with pytest.raises(InvalidSpec, match="agent 'real' has the real model"):
         crash_test(real)
+    bare = Agent("bare")
+    monkeypatch.setattr(planted, "real", bare)
+    with pytest.raises(InvalidSpec, match="agent 'bare' has no model of its own"):
+        crash_test(bare)
 
 
 @pytest.mark.parametrize(

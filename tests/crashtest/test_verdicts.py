@@ -182,6 +182,7 @@ def test_a_run_that_hangs_after_a_kill_is_a_finding() -> None:
 
     assert ["stuck"] == [finding.verdict for finding in report.findings]
     assert "did not end" in report.findings[0].what
+    assert "raise --timeout" in report.findings[0].what
 
 
 @pytest.mark.slow

@@ -119,8 +119,9 @@ def model_for(agent: Agent, turns: Sequence[ScriptTurn] | None) -> LLMPort:
     if turns is not None:
         return ScriptedModel(turns)
     if agent.llm is None or type(agent.llm).__module__.startswith("agentkit.models."):
+        own = f"the real model {agent.model!r}" if agent.model else "no model of its own"
         raise InvalidSpec(
-            f"agent {agent.name!r} has the real model {agent.model!r}, and a crash test asks it "
+            f"agent {agent.name!r} has {own}, and a crash test asks for an answer "
             "hundreds of times. Give it answers: a script (--model script.json, or model=[Turn(…)] "
             "in a test), a recorded run (--record RUN), or a FakeLLM as the agent's own model"
         )

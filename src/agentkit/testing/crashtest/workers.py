@@ -117,7 +117,8 @@ class Workers:
             try:
                 ended = self._worker(Order(str(files.path), run, at))
             except WorkerStuck as stuck:
-                trouble = f"a worker did not end: {stuck}"
+                more = "if its tools are that slow, raise --timeout (timeout_seconds=)"
+                trouble = f"a worker did not end: {stuck}; {more}"
                 break
             died += ended.how == "killed"
             trouble = _trouble(ended, at)
