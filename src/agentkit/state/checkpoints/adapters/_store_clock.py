@@ -42,7 +42,6 @@ class StoreClock:
         """Milliseconds since the Unix epoch; may step back."""
         return round(self._clock.now() * 1000)
 
-
     def expiry(self, ttl_seconds: float) -> Expiry:
         """The moment `ttl_seconds` from now."""
         ttl_ms = round(ttl_seconds * 1000)
