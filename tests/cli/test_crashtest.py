@@ -92,7 +92,7 @@ def test_json_has_the_documented_fields(scripted: Shell) -> None:
     assert expected == {name: done.json[name] for name in expected}
     assert 0 < done.json["seconds"]
     [send] = done.json["tools"]
-    assert ("send", "ask", "safe") == (send["name"], send["policy"], send["verdict"])
+    assert ("send", "ask", "untested") == (send["name"], send["policy"], send["verdict"])
     assert {"calls", "kills", "fewest_effects", "most_effects", "repeats", "in_doubt"} < set(send)
 
 

@@ -60,9 +60,10 @@ class Reader:
         self.folder = folder
         programs = folder / ".bin"
         programs.mkdir()
-        command = programs / "agentkit"
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agentkit "$@"\n')
-        command.chmod(command.stat().st_mode | stat.S_IXUSR)
+        for name, arguments in (("agentkit", " -m agentkit"), ("python", "")):
+            command = programs / name
+            command.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
+            command.chmod(command.stat().st_mode | stat.S_IXUSR)
         sources = str(Path(agentkit.__file__).parents[1])
         inherited = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
         self._environment = {
