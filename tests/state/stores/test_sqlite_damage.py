@@ -1,5 +1,6 @@
 """SQLite: what is damaged beside the entries is an error with a name, never another answer."""
 
+import asyncio
 from pathlib import Path
 
 import apsw
@@ -322,3 +323,33 @@ async def test_sqlites_own_check_is_bounded(
     assert stopped is None
     assert found
     assert "agentkit_run_name" in " ".join(found)
+
+
+async def test_a_run_that_begins_while_it_is_looked_for_is_not_damaged(path: Path) -> None:
+    """A read sees one moment: another process creates the run between the look-up by name and the
+    one that finds hidden runs, and to this read it is not there yet.
+    """
+    store, other = SqliteCheckpointStore(path), SqliteCheckpointStore(path)
+    await other.head("nobody")  # the file is there
+    looked: list[str] = []
+
+    def watch(db: apsw.Connection) -> None:
+        def about_to(_: object, sql: str, __: object) -> bool:
+            if "INDEXED BY agentkit_run_identity" in sql and not looked:
+                looked.append(sql)
+                asyncio.run(other.acquire("r", "worker", TTL_SECONDS))
+            return True
+
+        db.exec_trace = about_to
+
+    apsw.connection_hooks.append(watch)
+    try:
+        found = await store.head("r")
+    finally:
+        apsw.connection_hooks.remove(watch)
+    again = await store.head("r")
+
+    assert (1, None) == (len(looked), found)
+    assert again is not None
+    await store.aclose()
+    await other.aclose()

@@ -118,7 +118,8 @@ def write_one(db: apsw.Connection, work: Callable[[apsw.Connection], T], path: s
 
 
 def read_each(db: apsw.Connection, works: Sequence[Work], path: str) -> list[Outcome]:
-    """Run operations that only read, each by itself.
+    """Run operations that only read, each in a transaction of its own: all that one of them looks
+    at is of one moment, whoever writes meanwhile.
 
     Raises:
         StoreError: the file cannot be read.
@@ -127,12 +128,22 @@ def read_each(db: apsw.Connection, works: Sequence[Work], path: str) -> list[Out
     for work in works:
         try:
             with driver_errors(path):
-                outcomes.append(Outcome(work(db)))
+                outcomes.append(Outcome(_at_one_moment(db, work)))
         except StoreError:
             raise
         except Exception as exc:  # noqa: BLE001 (whoever awaits the operation gets it)
             outcomes.append(Outcome(error=exc))
     return outcomes
+
+
+def _at_one_moment(db: apsw.Connection, work: Work) -> object:
+    sql = queries("sqlite")
+    db.execute(sql["look"])
+    try:
+        return work(db)
+    finally:
+        if db.in_transaction:  # some errors end it
+            db.execute(sql["rollback"])
 
 
 class Seat:

@@ -47,6 +47,10 @@ PRAGMA query_only = ON;
 -- Begin a transaction that writes, waiting for other writers here rather than later.
 BEGIN IMMEDIATE;
 
+-- name: look
+-- Begin a transaction that reads: what it sees is of one moment.
+BEGIN;
+
 -- name: commit
 -- Make the transaction durable.
 COMMIT;
