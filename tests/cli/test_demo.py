@@ -43,6 +43,7 @@ def test_demo_kills_workers_everywhere_and_every_invariant_holds(shell: Shell) -
 
 
 @needs_sdk
+@pytest.mark.slow
 def test_demo_fails_where_an_invariant_is_broken(shell: Shell) -> None:
     """A shop that forgets its keys takes the order twice: the demo says so and exits with 1."""
     forgetful = shell.startup(

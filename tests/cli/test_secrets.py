@@ -19,6 +19,7 @@ agent = Agent("looker", "anthropic:claude-x", cognition=ReActCognition([look]))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("anthropic") is None, reason="needs the SDK")
+@pytest.mark.slow
 def test_f118_a_key_is_in_no_output_and_in_no_stored_byte(shell: Shell) -> None:
     """F118: a run that answers, one that is refused its key and one whose provider fails: neither
     the store's bytes, nor events, nor any command's output holds the key.

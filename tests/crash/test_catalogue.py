@@ -225,6 +225,7 @@ def test_f014_twenty_tools_that_end_at_the_same_moment_have_twenty_outcomes(
     assert [1] * 20 == [case.runs_of(item) for item in items]
 
 
+@pytest.mark.slow
 def test_f018_results_stand_in_call_order_however_the_calls_ended(
     jobs: ForkServer, tmp_path: Path
 ) -> None:
@@ -301,6 +302,7 @@ def test_f047_the_intent_is_on_disk_before_the_effect(jobs: ForkServer, tmp_path
     assert (1, 1) == (case.runs_of("a"), case.effects_of("a"))
 
 
+@pytest.mark.slow
 def test_f051_the_verdict_on_a_crash_does_not_depend_on_how_slow_the_store_is(
     jobs: ForkServer, tmp_path: Path
 ) -> None:

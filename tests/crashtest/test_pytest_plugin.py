@@ -61,6 +61,7 @@ def test_one_that_doubles(crash_everywhere):
 '''
 
 
+@pytest.mark.slow
 def test_it_finds_agents_of_test_files_under_xdist_and_asyncio(tmp_path: Path) -> None:
     """Workers import the test file by its path; the report of what fails is in pytest's own."""
     checks = tmp_path / "checks"  # on nobody's path
