@@ -7,6 +7,8 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import agentkit
 from tests.architecture.source import ROOT
 
