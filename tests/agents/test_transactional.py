@@ -25,7 +25,7 @@ from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
     SqliteCheckpointStore,
     StoreWrapper,
-    _sqlite_writer,
+    _lanes,
 )
 from agentkit.state.checkpoints.adapters._sqlite_guard import Guard
 from agentkit.state.journal.journal import append_note
@@ -412,8 +412,8 @@ async def test_a_fork_under_the_tool_makes_the_transaction_anew(ledger: Ledger) 
         runs.append(1)
         transaction.execute("INSERT INTO payment VALUES (500)")
         if runs == [1]:
-            _sqlite_writer._before_fork()
-            _sqlite_writer._after_fork()
+            _lanes._before_fork()
+            _lanes._after_fork()
         transaction.execute("INSERT INTO payment VALUES (700)")
         return "paid"
 

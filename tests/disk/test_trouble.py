@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from agentkit.state.checkpoints.adapters import sqlite
-from agentkit.state.checkpoints.adapters._sqlite_writer import Outcome, Work, write_group
+from agentkit.state.checkpoints.adapters._lanes import Outcome
+from agentkit.state.checkpoints.adapters._sqlite_writer import Work, write_group
 from agentkit.testing.disk.__main__ import main
 from agentkit.testing.disk.trouble import READS, Kind, trials, tried
 

@@ -21,8 +21,8 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import Row
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from agentkit.state.checkpoints.adapters._lanes import Seat, Serve
 from agentkit.state.checkpoints.adapters._sqlite_journal import SqliteJournal
-from agentkit.state.checkpoints.adapters._sqlite_writer import Seat, Serve
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from tests.state.stores.helpers import TTL_SECONDS, contents, rows, started, summary
 
@@ -477,7 +477,9 @@ async def test_operations_may_run_without_threads(tmp_path: Path) -> None:
 class InlineLane:
     """Runs each operation where it is submitted."""
 
-    def __init__(self, seat: Seat, serve: Serve, name: str) -> None:
+    def __init__(
+        self, seat: Seat[apsw.Connection], serve: Serve[apsw.Connection], name: str
+    ) -> None:
         self._seat, self._serve = seat, serve
 
     async def submit(self, work: Callable[[apsw.Connection], T]) -> T:

@@ -16,8 +16,8 @@ from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore, StoreWrapper
+from agentkit.state.checkpoints.adapters._lanes import Outcome, Seat, Serve
 from agentkit.state.checkpoints.adapters._sqlite_journal import SqliteJournal
-from agentkit.state.checkpoints.adapters._sqlite_writer import Outcome, Seat, Serve
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from agentkit.testing.disk.image import Forgotten, Told
 from agentkit.testing.disk.recorder import Recorder
@@ -161,7 +161,9 @@ class TurnLane:
         name: tells who writes.
     """
 
-    def __init__(self, tape: Tape, seat: Seat, serve: Serve, name: str) -> None:
+    def __init__(
+        self, tape: Tape, seat: Seat[apsw.Connection], serve: Serve[apsw.Connection], name: str
+    ) -> None:
         self._tape = tape
         self._seat = seat
         self._serve = serve

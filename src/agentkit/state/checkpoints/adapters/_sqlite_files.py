@@ -6,12 +6,12 @@ import logging
 import os
 import stat
 import struct
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from agentkit.core.contracts.errors import JournalTooNew, StoreDamaged, StoreUnreachable
+from agentkit.state.checkpoints.adapters._lanes import opening
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_errors import driver, driver_errors
 from agentkit.state.checkpoints.adapters._sqlite_wal import read_log
@@ -34,9 +34,6 @@ _SLOW_POLL_SECONDS = 0.005
 _QUICK_POLLS = 50
 
 _log = logging.getLogger("agentkit.state")
-
-opening = threading.Lock()
-"""Held while a file is created or opened, and while the process forks."""
 
 
 class SqliteFile:

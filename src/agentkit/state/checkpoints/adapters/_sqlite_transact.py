@@ -22,12 +22,13 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import Lease, ToolThreads
 from agentkit.core.contracts.transactions import Proposal, SqlParameters, SqlValue, Transaction
 from agentkit.state.checkpoints.adapters import _rules as rules
+from agentkit.state.checkpoints.adapters._lanes import Seat
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_errors import driver_errors
 from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
 from agentkit.state.checkpoints.adapters._sqlite_guard import Guard
 from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
-from agentkit.state.checkpoints.adapters._sqlite_writer import Seat
+from agentkit.state.checkpoints.adapters._sqlite_writer import SqliteConnector
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Transactions:
         self.journal = journal
         self.clock = clock
         self.limit_seconds = limit_seconds
-        self._free: deque[Seat] = deque()
+        self._free: deque[Seat[apsw.Connection]] = deque()
 
     async def run(
         self,
@@ -82,7 +83,7 @@ class Transactions:
         waiting_seconds = timeout_seconds + self.file.busy_seconds
         return await _end_of(job, asyncio.ensure_future(pending), waiting_seconds)
 
-    def give_back(self, seat: Seat) -> None:
+    def give_back(self, seat: Seat[apsw.Connection]) -> None:
         """Keep a connection for the next transaction."""
         self._free.append(seat)
 
@@ -91,11 +92,11 @@ class Transactions:
         while self._free:
             self._free.pop().close()
 
-    def _seat(self) -> Seat:
+    def _seat(self) -> Seat[apsw.Connection]:
         try:
             return self._free.pop()
         except IndexError:
-            return Seat(self.file)
+            return Seat(SqliteConnector(self.file))
 
 
 async def _end_of(job: _Job[_T], future: asyncio.Future[bool], waiting_seconds: float) -> bool:
@@ -146,7 +147,7 @@ class _Job(Generic[_T]):
     def __init__(
         self,
         owner: Transactions,
-        seat: Seat,
+        seat: Seat[apsw.Connection],
         place: _Place,
         act: Callable[[Transaction], _T],
         conclude: Callable[[_T], Proposal | None],

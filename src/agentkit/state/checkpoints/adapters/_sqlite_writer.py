@@ -1,65 +1,57 @@
-"""Threads that own connections: one writes for everybody in groups, one reads."""
+"""Operations on a SQLite connection: several in one durable transaction, or each in its own."""
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import contextlib
-import os
-import queue
-import threading
-import weakref
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from agentkit.core.contracts.errors import StoreError, StoreUnreachable
-from agentkit.state.checkpoints.adapters import _sqlite_files as files
+from agentkit.state.checkpoints.adapters._lanes import LanePort, Outcome, Seat, Serve
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_errors import driver, driver_errors
+from agentkit.state.checkpoints.adapters._sqlite_files import Identity, SqliteFile
 
 if TYPE_CHECKING:
     import apsw
 
 T = TypeVar("T")
-Work: TypeAlias = "Callable[[apsw.Connection], Any]"
-Serve: TypeAlias = "Callable[[apsw.Connection, Sequence[Work]], list[Outcome]]"
-
-MAX_GROUP = 256
-"""Most operations that share one commit."""
-
-EXIT_SECONDS = 5.0
-"""How long the end of the process waits for each thread to finish its group."""
+Work: TypeAlias = "Callable[[apsw.Connection], object]"
+SqliteLane: TypeAlias = "LanePort[apsw.Connection]"
+MakeLane: TypeAlias = "Callable[[Seat[apsw.Connection], Serve[apsw.Connection], str], SqliteLane]"
 
 
-class Outcome:
-    """What became of one operation: a value, or an error."""
+class SqliteConnector:
+    """Connections to one file, as long as it stays the same file.
 
-    __slots__ = ("error", "value")
-
-    def __init__(self, value: object = None, error: Exception | None = None) -> None:
-        self.value = value
-        self.error = error
-
-
-class LanePort(Protocol):
-    """Where operations on a database run, one after the other.
-
-    An operation takes the connection and returns a value or raises. The awaitable resolves when
-    its effect is durable, never before; once submitted an operation is carried to its end even if
-    whoever awaits it is cancelled.
+    Args:
+        file: the database.
+        read_only: refuse writes on them.
     """
 
-    def submit(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]:
-        """Run `work` when its turn comes."""
-        ...
+    def __init__(self, file: SqliteFile, *, read_only: bool = False) -> None:
+        self._file = file
+        self._read_only = read_only
+        self._identity: Identity = (0, 0)
 
-    def close(self) -> Awaitable[None]:
-        """Close the connection after what was submitted before; the next `submit` opens one."""
-        ...
+    def connect(self) -> apsw.Connection:
+        """See `Connector.connect`."""
+        db = self._file.connect(read_only=self._read_only)
+        self._identity = self._file.identity()
+        return db
 
-    def stop(self) -> object:
-        """The same for callers without a loop; returns at once."""
-        ...
+    def check(self, connection: apsw.Connection) -> None:  # noqa: ARG002 (looks at the file)
+        """Refuse to write into a file that was replaced; see `Connector.check`."""
+        if self._file.identity() != self._identity:
+            raise StoreUnreachable(
+                f"the store {self._file.path} was replaced by another file while it was in use. "
+                f"Resume to go on with the new one."
+            )
+
+    def close(self, connection: apsw.Connection) -> None:
+        """See `Connector.close`; its transaction goes with it."""
+        with contextlib.suppress(driver().Error):
+            connection.close(force=True)
 
 
 def write_group(db: apsw.Connection, works: Sequence[Work], path: str) -> list[Outcome]:
@@ -144,241 +136,3 @@ def _at_one_moment(db: apsw.Connection, work: Work) -> object:
     finally:
         if db.in_transaction:  # some errors end it
             db.execute(sql["rollback"])
-
-
-class Seat:
-    """One connection, used by one thread at a time, opened when it is first needed.
-
-    Before the process forks every seat closes its connection, because a child that opened the
-    file beside an inherited connection would believe that it already holds the locks. Parent and
-    child open new ones when they need them.
-    """
-
-    def __init__(self, file: files.SqliteFile, *, read_only: bool = False) -> None:
-        self._file = file
-        self._read_only = read_only
-        self._db: apsw.Connection | None = None
-        self._identity: files.Identity = (0, 0)
-        self.gate = threading.Lock()
-        with _registry:
-            _seats.add(self)
-
-    def use(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work` on the connection; one that failed is not used again."""
-        with self.gate:
-            try:
-                return work(self._open())
-            except StoreError:
-                self.drop()
-                raise
-
-    def holds(self, db: apsw.Connection) -> bool:
-        """Whether `db` is the connection. Asked by whoever holds `gate`."""
-        return self._db is db
-
-    def close(self) -> None:
-        """Close the connection, once nobody uses it; the next use opens one."""
-        with self.gate:
-            self.drop()
-
-    def drop(self) -> None:
-        """Close the connection. The caller holds `gate`."""
-        db, self._db = self._db, None
-        if db is not None:
-            # The connection is gone either way, and its transaction with it.
-            with contextlib.suppress(driver().Error):
-                db.close(force=True)
-
-    def _open(self) -> apsw.Connection:
-        if self._db is None:
-            self._db = self._file.connect(read_only=self._read_only)
-            self._identity = self._file.identity()
-        elif self._file.identity() != self._identity:
-            raise StoreUnreachable(
-                f"the store {self._file.path} was replaced by another file while it was in use. "
-                f"Resume to go on with the new one."
-            )
-        return self._db
-
-
-class ThreadLane:
-    """A lane with a thread of its own, which starts when it is needed and ends with `close`.
-
-    Args:
-        seat: the connection.
-        serve: runs a group of operations on it.
-        name: of the thread.
-    """
-
-    def __init__(self, seat: Seat, serve: Serve, name: str) -> None:
-        self._seat = seat
-        self._serve = serve
-        self._name = name
-        self._fresh()
-        with _registry:
-            _lanes.add(self)
-
-    def submit(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]:
-        """Run `work` when its turn comes; see `LanePort`."""
-        future = _Carried(loop=asyncio.get_running_loop())
-        self._inbox.put((work, future))
-        if self._thread is None:
-            self._start()
-        return future
-
-    def close(self) -> Awaitable[None]:
-        """Close the connection and end the thread; see `LanePort`."""
-        future = _Carried(loop=asyncio.get_running_loop())
-        self.stop(future)
-        return future
-
-    def stop(self, future: _Carried | None = None) -> threading.Thread | None:
-        """Have the thread end after what was submitted before; returns it, if there is one."""
-        thread = self._thread
-        if thread is not None or future is not None:
-            self._inbox.put((None, future))
-        if self._thread is None and future is not None:
-            self._start()
-        return thread
-
-    def forget(self) -> None:
-        """In a forked child: the thread and whatever was submitted stayed with the parent."""
-        self._fresh()
-
-    def _fresh(self) -> None:
-        self._inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        inbox = self._inbox
-        while True:
-            works: list[Work] = []
-            futures: list[_Carried | None] = []
-            closing: list[_Carried | None] = []
-            while not (works or closing) or (len(works) < MAX_GROUP and not inbox.empty()):
-                work, future = inbox.get()
-                if work is None:
-                    closing.append(future)
-                else:
-                    works.append(work)
-                    futures.append(future)
-            if works:
-                _deliver(futures, self._outcomes(works))
-            if closing and self._ends(closing):
-                return
-
-    def _outcomes(self, works: Sequence[Work]) -> list[Outcome]:
-        try:
-            return self._seat.use(lambda db: self._serve(db, works))
-        except Exception as exc:  # noqa: BLE001 (a thread that died would leave others waiting)
-            return [Outcome(error=_copy(exc)) for _ in works]
-
-    def _ends(self, waiting: Sequence[_Carried | None]) -> bool:
-        """Close the connection; whether the thread may end because nothing else was submitted."""
-        self._seat.close()
-        # `submit` looks at the thread after it has put its job in, we look into the inbox after we
-        # have given up the thread: one of the two sees the other.
-        self._thread = None
-        if not self._inbox.empty():
-            with self._starting:
-                if self._thread is None:
-                    self._thread = threading.current_thread()
-        _deliver(waiting, [Outcome() for _ in waiting])
-        return self._thread is not threading.current_thread()
-
-
-class _Carried(asyncio.Future[Any]):
-    """A future that does not give in to cancellation: the task waits on and is cancelled then."""
-
-    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 (the signature is asyncio's)
-        return False
-
-
-_Job: TypeAlias = "tuple[Work | None, _Carried | None]"
-
-
-def _deliver(futures: Sequence[_Carried | None], outcomes: Sequence[Outcome]) -> None:
-    """Resolve the futures in their own loops, with one wake-up for each loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Carried, Outcome]]] = {}
-    for future, outcome in zip(futures, outcomes, strict=True):
-        if future is not None:
-            by_loop.setdefault(future.get_loop(), []).append((future, outcome))
-    for loop, settled in by_loop.items():
-        # A loop that is closed refuses; nobody waits in it any more.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, settled)
-
-
-def _settle(settled: Sequence[tuple[_Carried, Outcome]]) -> None:
-    for future, outcome in settled:
-        if outcome.error is not None:
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome.value)
-
-
-def _copy(error: Exception) -> Exception:
-    """The same error for one more waiter: an exception that is raised twice mixes its traces."""
-    if not isinstance(error, StoreError):
-        return error
-    again = type(error)(*error.args)
-    again.__cause__ = error.__cause__
-    return again
-
-
-_seats: weakref.WeakSet[Seat] = weakref.WeakSet()
-_lanes: weakref.WeakSet[ThreadLane] = weakref.WeakSet()
-_registry = threading.Lock()
-_held: list[Seat] = []
-
-
-def _before_fork() -> None:
-    """Let every group end, close the connections, and keep new ones from being opened."""
-    _registry.acquire()
-    for seat in sorted(_seats, key=id):
-        seat.gate.acquire()
-        seat.drop()
-        _held.append(seat)
-    files.opening.acquire()
-
-
-def _after_fork() -> None:
-    files.opening.release()
-    while _held:
-        _held.pop().gate.release()
-    _registry.release()
-
-
-def _after_fork_in_child() -> None:
-    for lane in _lanes:
-        lane.forget()
-    _after_fork()
-
-
-def _at_exit() -> None:
-    with _registry:
-        lanes = list(_lanes)
-        seats = list(_seats)
-    for thread in [lane.stop() for lane in lanes]:
-        if thread is not None:
-            thread.join(EXIT_SECONDS)
-    for seat in seats:
-        if seat.gate.acquire(timeout=EXIT_SECONDS):
-            seat.drop()
-            seat.gate.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork,
-        after_in_child=_after_fork_in_child,
-    )
-atexit.register(_at_exit)

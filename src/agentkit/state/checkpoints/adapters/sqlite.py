@@ -27,6 +27,7 @@ from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
+from agentkit.state.checkpoints.adapters._lanes import Seat, ThreadLane
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
 from agentkit.state.checkpoints.adapters._sqlite_integrity import check_integrity
@@ -37,10 +38,9 @@ from agentkit.state.checkpoints.adapters._sqlite_transact import (
 )
 from agentkit.state.checkpoints.adapters._sqlite_values import SqliteValues
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
-    LanePort,
-    Seat,
-    Serve,
-    ThreadLane,
+    MakeLane,
+    SqliteConnector,
+    SqliteLane,
     read_each,
     write_group,
     write_one,
@@ -97,7 +97,7 @@ class SqliteCheckpointStore(SlotMethods):
         clock: ClockPort | None = None,
         busy_seconds: float = BUSY_SECONDS,
         transaction_seconds: float = TRANSACTION_SECONDS,
-        lane: Callable[[Seat, Serve, str], LanePort] = ThreadLane,
+        lane: MakeLane = ThreadLane,
     ) -> None:
         if synchronous not in {"FULL", "NORMAL"}:
             raise StoreMisused(f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}")
@@ -271,7 +271,7 @@ class _Engine:
         self,
         file: SqliteFile,
         clock: StoreClock,
-        lane: Callable[[Seat, Serve, str], LanePort],
+        lane: MakeLane,
         transaction_seconds: float,
     ) -> None:
         self.path = file.path
@@ -281,12 +281,16 @@ class _Engine:
         self.transactions = Transactions(
             file, self.journal, clock, limit_seconds=transaction_seconds
         )
-        self._renewals = Seat(file)
+        self._renewals = Seat(SqliteConnector(file))
         self.writer = lane(
-            Seat(file), partial(write_group, path=file.path), "agentkit-sqlite-writer"
+            Seat(SqliteConnector(file)),
+            partial(write_group, path=file.path),
+            "agentkit-sqlite-writer",
         )
         self.reader = lane(
-            Seat(file, read_only=True), partial(read_each, path=file.path), "agentkit-sqlite-reader"
+            Seat(SqliteConnector(file, read_only=True)),
+            partial(read_each, path=file.path),
+            "agentkit-sqlite-reader",
         )
         weakref.finalize(self, _stop, self.writer, self.reader).atexit = False
 
@@ -304,7 +308,7 @@ class _Engine:
         await self.writer.close()
 
 
-def _stop(*lanes: LanePort) -> None:
+def _stop(*lanes: SqliteLane) -> None:
     """The store is gone without `aclose`: its threads end, and their connections with them."""
     for lane in lanes:
         lane.stop()
