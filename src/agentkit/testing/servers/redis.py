@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
+from agentkit.testing.servers._resp import Reply, ask
 from agentkit.testing.servers.binaries import find
 from agentkit.testing.servers.ports import HOST, take_port
 from agentkit.testing.servers.processes import (
     ServerFailed,
     ServerProcess,
     make_folder,
-    run_tool,
     wait_until,
 )
 
@@ -55,7 +55,6 @@ class RedisServer:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._bin = find("redis-server")
-        self._client = find("redis-cli")
         self.port = take_port(also=_BUS_OFFSET)
         self.folder = make_folder("redis")
         self._settings = {
@@ -88,14 +87,18 @@ class RedisServer:
         """Its address, database 0."""
         return f"redis://{HOST}:{self.port}/0"
 
-    def cli(self, *words: str) -> str:
-        """Send a command by `redis-cli`; returns the answer as it prints it for programs.
+    def ask(self, *words: str) -> Reply:
+        """Send a command; returns the answer.
 
         Raises:
             ServerFailed: the server refused it or is not there.
         """
-        options = ["-e", "-h", HOST, "-p", str(self.port)]
-        return run_tool([self._client, *options, *words]).strip()
+        return ask(self.port, *words)
+
+    def info(self, section: str) -> dict[str, str]:
+        """What `INFO` says about a section."""
+        lines = str(self.ask("INFO", section)).splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def start(self) -> None:
         """Start it and wait until it has loaded its data and answers.
@@ -144,6 +147,6 @@ class RedisServer:
 
     def _answers(self) -> bool:
         try:
-            return self.cli("PING") == "PONG"
+            return self.ask("PING") == "PONG"
         except ServerFailed:
             return False
