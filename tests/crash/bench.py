@@ -43,10 +43,16 @@ class Slow(StoreWrapper):
     """
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         await asyncio.sleep(0)
-        lease = await super().acquire(run, owner, ttl_seconds, supersede=supersede)
+        lease = await super().acquire(run, owner, ttl_seconds, supersede=supersede, above=above)
         await asyncio.sleep(0)
         return lease
 

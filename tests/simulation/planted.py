@@ -69,10 +69,16 @@ class Hasty(StoreWrapper):
     """Grants leases that lapse sooner than it says."""
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """Forward with a sixth of the time."""
-        lease = await super().acquire(run, owner, ttl_seconds / 6, supersede=supersede)
+        lease = await super().acquire(run, owner, ttl_seconds / 6, supersede=supersede, above=above)
         return msgspec.structs.replace(lease, ttl_seconds=ttl_seconds)
 
 
@@ -80,7 +86,13 @@ class Generous(StoreWrapper):
     """Grants the lease although somebody holds it."""
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """Forward as if the holder were proved dead."""
         head = await self.inner.head(run)

@@ -20,7 +20,7 @@ from agentkit.core.contracts.errors import (
     StoreError,
 )
 from agentkit.core.contracts.heartbeat import HeartbeatPort
-from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease
+from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Summary
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import Detail, RunState
@@ -83,7 +83,7 @@ async def claim(
     state = RunState(run_id)
     head = await port.head(run_id)
     if head is not None and _has_died(head):  # it is claimed, and so counted, before it is read
-        _refuse_unread(head, spec, task)
+        _refuse_unread(run_id, head.summary, spec, task)
     else:
         state = await load(port, run_id)
         if not admit(state, spec, task=task):
@@ -107,16 +107,17 @@ def _has_died(head: Head) -> bool:
     return bool(head.owner) and (not head.held or is_dead(head.owner, known_drives=known))
 
 
-def _refuse_unread(head: Head, spec: AgentSpec, task: str | None) -> None:
-    """Refuse what the head alone shows not to fit; `admit` looks at the whole run later."""
-    summary = head.summary
+def _refuse_unread(run_id: str, summary: Summary | None, spec: AgentSpec, task: str | None) -> None:
+    """Refuse what the head alone shows not to fit; where there are entries, `admit` looks at the
+    whole run later.
+    """
     if summary is None or not summary.agent:
         return
     if summary.agent != spec.name:
-        raise _other_agent(head.run, summary.agent, spec)
+        raise _other_agent(run_id, summary.agent, spec)
     begun = msgspec.json.decode(summary.detail, type=Detail).task
     if task is not None and begun and begun != task[: len(begun)]:
-        raise _other_task(head.run, begun)
+        raise _other_task(run_id, begun)
 
 
 def _kills_workers(lease: Lease, *, limit: int) -> bool:
@@ -223,6 +224,9 @@ def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
     run_id = state.run_id
     started = state.started
     if started is None:
+        if state.end is not None:  # a tombstone
+            _refuse_unread(run_id, state.base, spec, task)
+            return False
         if task is None:
             message = f"run {run_id!r} does not exist in this store and scope; start it with run()"
             raise RunNotFound(message, run_id=run_id)

@@ -77,12 +77,18 @@ class FaultyStore(StoreWrapper):
         self._clock: ClockPort = clock or SystemClock()
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """See `JournalPort.acquire`."""
         forward = super().acquire
         return await self._disturbed(
-            "acquire", lambda: forward(run, owner, ttl_seconds, supersede=supersede)
+            "acquire", lambda: forward(run, owner, ttl_seconds, supersede=supersede, above=above)
         )
 
     async def append(

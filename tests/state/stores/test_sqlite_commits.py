@@ -315,7 +315,7 @@ async def test_a_lease_is_judged_in_the_transaction_that_writes(
     assert await sqlite.head("r")  # whatever the append reads first, it has read by now
 
     SqliteJournal(StoreClock(clock)).acquire(
-        other, "", "r", owner="heir", ttl_seconds=TTL_SECONDS, supersede=lease.epoch
+        other, "", "r", owner="heir", ttl_seconds=TTL_SECONDS, supersede=lease.epoch, above=0
     )
     other.execute("COMMIT")
     other.close()

@@ -29,6 +29,7 @@ __all__ = [
     "OutcomeUnknown",
     "ResultNotStorable",
     "RunError",
+    "RunExpired",
     "RunFailed",
     "RunIdReused",
     "RunInUse",
@@ -38,6 +39,7 @@ __all__ = [
     "StatementRefused",
     "StoreDamaged",
     "StoreError",
+    "StoreFailedOver",
     "StoreMisused",
     "StoreUnreachable",
     "TransactionOver",
@@ -145,6 +147,12 @@ class HeadMoved(RunError):
     """Somebody appended a note under the caller's own epoch; read the tail and decide again."""
 
 
+class RunExpired(RunError):
+    """A run that has not ended is there by its head alone: its entries expired, or were evicted or
+    deleted. It is never started over by itself; give it up by deleting it.
+    """
+
+
 class VersionNotFound(RunError, LookupError):
     """The run has no such version. Attribute: `versions`, those that it has."""
 
@@ -182,6 +190,12 @@ class JournalTooNew(AgentkitError):
 
 class StoreError(AgentkitError):
     """Base of errors of a store itself. It is never a tool's outcome: the run stays resumable."""
+
+
+class StoreFailedOver(StoreError):
+    """Another server has taken the place of the one that acknowledged the newest entries, and may
+    lack some of them. Nothing was written.
+    """
 
 
 class StoreUnreachable(StoreError):

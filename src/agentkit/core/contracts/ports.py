@@ -138,7 +138,7 @@ class Head(msgspec.Struct, frozen=True):
 
     Args:
         seq: number of the last entry; 0 for a run that was claimed and never started.
-        check: checksum of the last entry, `b""` at seq 0.
+        check: checksum of the last entry, `b""` at seq 0 and of a tombstone.
         epoch: the highest epoch ever given for this run, 0 for none.
         owner: who holds the lease; empty when it was released or never taken.
         expires_in_seconds: until the lease lapses by the store's clock; negative once lapsed;
@@ -160,6 +160,11 @@ class Head(msgspec.Struct, frozen=True):
     def held(self) -> bool:
         """Whether somebody holds an unexpired lease."""
         return bool(self.owner) and self.expires_in_seconds > 0
+
+    @property
+    def tombstone(self) -> bool:
+        """Whether the run has ended and its entries are gone: the head is what stays of it."""
+        return self.seq > 0 and not self.check
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -221,16 +226,23 @@ class JournalPort(CheckpointPort, Protocol):
         ...
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """Take the lease, creating the head where there is none.
 
         Granted when nobody holds it, when it lapsed by the store's clock (at the exact instant
         `now == expiry` it has lapsed), or when it is held under exactly the epoch `supersede`,
         whose holder the caller has proved dead. The new epoch is
-        `max(old epoch + 1, the store's wall clock in ms)`. Where the old lease was neither
-        released nor empty, `recoveries` in the head grows by one in the same transaction.
-        Durable when it returns.
+        `max(old epoch + 1, above + 1, the store's wall clock in ms)`: whoever brings entries of
+        another run says `above` which epoch they are, since epochs never decrease along seq. Where
+        the old lease was neither released nor empty, `recoveries` in the head grows by one in the
+        same transaction. Durable when it returns.
 
         Raises:
             RunInUse: somebody else holds it; nothing changed.
@@ -309,6 +321,22 @@ class JournalPort(CheckpointPort, Protocol):
 
         Raises:
             RunInUse: somebody holds an unexpired lease.
+        """
+        ...
+
+    async def entomb(self, run: str, *, updated_at: int) -> bool:
+        """Remove the entries of an ended run; its head stays as a tombstone.
+
+        Done only while nobody holds the run, its status is terminal and its summary is still of
+        `updated_at`, as the caller saw it. `seq` and summary stay; `check` is empty from then on.
+
+        Returns whether it was done now; false also for a tombstone.
+        """
+        ...
+
+    async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """For administration: keys of the scopes that hold runs, ascending, at most `limit`, and
+        only those > `after`. The one method that looks beyond the port's scope.
         """
         ...
 

@@ -124,14 +124,22 @@ class ShimJournal(StoreWrapper):
         return view
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """See `JournalPort.acquire`; who holds a lease in another process is not known."""
         async with self._turn(run):
             head = await self.inner.head(run)
             if head is None or not head.held:
                 await self._restore(run)
-            return await self.inner.acquire(run, owner, ttl_seconds, supersede=supersede)
+            return await self.inner.acquire(
+                run, owner, ttl_seconds, supersede=supersede, above=above
+            )
 
     async def append(
         self,
@@ -196,6 +204,24 @@ class ShimJournal(StoreWrapper):
             await self._port.delete(slot)
         self._runs.pop(self._name(run), None)
         return deleted
+
+    async def entomb(self, run: str, *, updated_at: int) -> bool:  # noqa: ARG002 - the port's signature
+        """Never: five methods cannot take part of a run away."""
+        return False
+
+    async def scopes(
+        self,
+        *,
+        after: str | None = None,  # noqa: ARG002 - the port's signature
+        limit: int = 100,  # noqa: ARG002 - the port's signature
+    ) -> list[str]:
+        """Not possible with five methods.
+
+        Raises:
+            StoreMisused: always.
+        """
+        message = f"{type(self._port).__name__} cannot list scopes; a full port (SQLite, …) can"
+        raise StoreMisused(message)
 
     @property
     def keeps_values(self) -> bool:

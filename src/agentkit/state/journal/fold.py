@@ -65,13 +65,16 @@ class RunState:
 
     @classmethod
     def unread(cls, head: Head) -> RunState:
-        """What the head alone says, for a run whose entries must not be read."""
+        """What the head alone says, for a run whose entries must not be read, or are gone."""
         state = cls(head.run)
         state.seq, state.check, state.epoch = head.seq, head.check, head.epoch
         if head.summary is not None:
             state.base = head.summary
             state.base_detail = msgspec.json.decode(head.summary.detail, type=Detail)
             state.usage, state.started_at = head.summary.usage, head.summary.started_at
+            state.updated_at = head.summary.updated_at
+            if head.tombstone:
+                state.end = _end_in(head.summary.status, state.base_detail)
         return state
 
     def apply(self, entry: e.Entry, check: bytes) -> None:
@@ -180,6 +183,15 @@ class RunState:
         if status == "running":
             return Detail(task, asking=self.asking)
         return Detail(task, self.questions if status == "suspended" else ())
+
+
+def _end_in(status: RunStatus, detail: Detail) -> e.Finished | e.Failed | e.Cancelled | None:
+    """The last entry of an ended run, as its summary keeps it."""
+    if status == "done":
+        return e.Finished(detail.output, detail.stop_reason or "completed", detail.partial)
+    if status == "failed":
+        return e.Failed(detail.message)
+    return e.Cancelled(reason=detail.message) if status == "cancelled" else None
 
 
 _END_STATUS: dict[type, RunStatus] = {

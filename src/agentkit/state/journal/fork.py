@@ -35,10 +35,7 @@ from agentkit.state.journal.lanes import TurnState
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.state.journal.owner import is_dead, owner_id
 
-__all__ = ["EPOCH_ATTEMPTS", "Fork", "fork"]
-
-EPOCH_ATTEMPTS = 100
-"""How often the new run's lease is taken anew until its epoch is above the copied ones."""
+__all__ = ["Fork", "fork"]
 
 
 class Fork(msgspec.Struct, frozen=True):
@@ -80,7 +77,7 @@ async def fork(
     _check_texts(run_id, message, actor)
     if (message or checked) and state.started is None:
         raise InvalidFork(f"run {run_id!r} holds snapshots alone: there is nothing to edit")
-    lease = await _claim(port, new, above=state.epoch, clock=clock)
+    lease = await _claim(port, new, above=state.epoch)
     try:
         body = e.Forked(run_id, version, chance.token()[:16], checked, message, actor)
         entry = e.Entry(state.seq + 1, "", lease.epoch, "", int(clock.now() * 1000), body)
@@ -184,26 +181,20 @@ def _check_texts(run_id: str, message: str, actor: str) -> None:
             raise InvalidFork(f"run {run_id!r}: the {what} {text[:80]!r} is no text")
 
 
-async def _claim(port: JournalPort, new: str, *, above: int, clock: ClockPort) -> Lease:
+async def _claim(port: JournalPort, new: str, *, above: int) -> Lease:
     """The lease of a run that is not there yet, with an epoch above those of the copied entries."""
     owner = owner_id(f"fork-{new}"[:64])
     head = await port.head(new)
     if head is not None and head.seq:
         raise _taken(new)
     abandoned = head is not None and is_dead(head.owner, known_drives=lambda _: True)
-    lease = await port.acquire(
-        new, owner, LEASE_SECONDS, supersede=head.epoch if head is not None and abandoned else None
+    return await port.acquire(
+        new,
+        owner,
+        LEASE_SECONDS,
+        supersede=head.epoch if head is not None and abandoned else None,
+        above=above,
     )
-    for _ in range(EPOCH_ATTEMPTS):
-        if lease.epoch > above:
-            return lease
-        lease = await port.acquire(new, owner, LEASE_SECONDS, supersede=lease.epoch)
-    await _give_back(port, lease, clock=clock)
-    message = (
-        f"run {new!r} was not made: the store's clock ({lease.epoch} ms) is behind the run that is "
-        f"to be copied ({above} ms). Set it right, or try again when it has caught up."
-    )
-    raise StoreUnreachable(message)
 
 
 async def _put(

@@ -38,7 +38,7 @@ Build: TypeAlias = Callable[[RunState], Sequence[Body]]
 
 async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> RunState:
     """The state of the run, folded from its journal (up to and including seq `upto`); empty for
-    an unknown run.
+    an unknown run. Of a tombstone it is what the head keeps: how the run ended, and its usage.
 
     Raises:
         JournalDamaged: see `codec.decode_rows`; also where the head, which moves with every append,
@@ -46,6 +46,8 @@ async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> Ru
         JournalTooNew: see `codec.decode_rows`.
     """
     head = await port.head(run_id) if upto is None else None
+    if head is not None and head.tombstone:
+        return RunState.unread(head)
     state = RunState(run_id)
     await _catch_up(port, state, upto)
     if head is None or state.seq >= head.seq:

@@ -39,11 +39,17 @@ class CrashingStore(StoreWrapper):
         self.plan = plan
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """See `JournalPort.acquire`."""
         self.plan.border("acquire:before")
-        lease = await super().acquire(run, owner, ttl_seconds, supersede=supersede)
+        lease = await super().acquire(run, owner, ttl_seconds, supersede=supersede, above=above)
         self.plan.border("acquire:after")
         return lease
 
@@ -111,11 +117,17 @@ class ShortLease(StoreWrapper):
         self.seconds = seconds
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """See `JournalPort.acquire`."""
         return await super().acquire(
-            run, owner, min(ttl_seconds, self.seconds), supersede=supersede
+            run, owner, min(ttl_seconds, self.seconds), supersede=supersede, above=above
         )
 
 

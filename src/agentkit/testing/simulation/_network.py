@@ -54,14 +54,20 @@ class NetworkStore(StoreWrapper):
         return f"simulated://{self.process.name}"
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """See `JournalPort.acquire`."""
         forward, process = super().acquire, self.process
         named = process.owner(owner)
 
         async def call() -> Lease:
-            lease = await forward(run, named, ttl_seconds, supersede=supersede)
+            lease = await forward(run, named, ttl_seconds, supersede=supersede, above=above)
             self.witness.granted(lease, process)
             return lease
 

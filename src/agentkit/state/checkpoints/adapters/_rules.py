@@ -99,9 +99,17 @@ def claimed_by(holder: str, value: str | None, token: str) -> Claim:
     return Claim("ours" if holder == token else "open")
 
 
-def next_epoch(last: int, *, wall_ms: int) -> int:
+def next_epoch(last: int, *, wall_ms: int, above: int = 0) -> int:
     """The epoch after `last`: the run's own, or the highest one that went with a deleted run."""
-    return max(last + 1, wall_ms)
+    return max(last + 1, above + 1, wall_ms)
+
+
+def may_entomb(head: Head, *, updated_at: int) -> bool:
+    """Whether the entries of this run may go, as far as its head says."""
+    summary = head.summary
+    if summary is None or not _ended(summary) or head.tombstone or head.held:
+        return False
+    return summary.updated_at == updated_at
 
 
 def in_use(run: str, head: Head) -> RunInUse:

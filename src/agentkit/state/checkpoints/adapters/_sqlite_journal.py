@@ -78,6 +78,7 @@ class SqliteJournal:
         owner: str,
         ttl_seconds: float,
         supersede: int | None,
+        above: int,
     ) -> Lease:
         """See `JournalPort.acquire`."""
         found = self._find(db, scope, run)
@@ -85,7 +86,7 @@ class SqliteJournal:
         if not rules.may_acquire(old, supersede):
             raise rules.in_use(run, old)
         last = old.epoch or self._forgotten_epoch(db)
-        epoch = rules.next_epoch(last, wall_ms=self._clock.wall_ms())
+        epoch = rules.next_epoch(last, wall_ms=self._clock.wall_ms(), above=above)
         now, ttl_ms = self._clock.elapsed_ms(), round(ttl_seconds * 1000)
         taken = LeaseColumns(epoch, owner, self._clock.boot, now + ttl_ms)
         if found:
@@ -188,6 +189,22 @@ class SqliteJournal:
         db.execute(self._sql["delete_head"], {"number": number})
         db.execute(self._sql["forget_epoch"], {"epoch": lease.epoch})
         return True
+
+    def entomb(self, db: apsw.Connection, scope: str, run: str, *, updated_at: int) -> bool:
+        """See `JournalPort.entomb`."""
+        found = self._find(db, scope, run)
+        if not found or not rules.may_entomb(self._head(run, *found[1:]), updated_at=updated_at):
+            return False
+        seal = found.written._replace(tip=b"").seal(scope, run)
+        db.execute(self._sql["delete_entries"], {"number": found.number})
+        db.execute(self._sql["entomb"], {"number": found.number, "seal": seal})
+        return True
+
+    def scopes(self, db: apsw.Connection, *, after: str | None, limit: int) -> list[str]:
+        """See `JournalPort.scopes`."""
+        values: dict[str, Value] = {"after": after, "limit": max(limit, 0)}
+        with Readable("a run in the list"):
+            return [scope for (scope,) in db.execute(self._sql["scopes"], values)]
 
     def _advance(
         self, db: apsw.Connection, scope: str, run: str, new: Appending, lease: Lease

@@ -60,13 +60,21 @@ class InMemoryCheckpointStore(SlotMethods):
         return view
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
         with self._data.lock:
-            return self._data.acquire((self._scope, run), owner, ttl_seconds, supersede)
+            return self._data.acquire(
+                (self._scope, run), owner, ttl_seconds, supersede=supersede, above=above
+            )
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """Extend these leases; see `JournalPort.renew`."""
@@ -125,7 +133,7 @@ class InMemoryCheckpointStore(SlotMethods):
             heads = [
                 self._data.shown(kept)
                 for (scope, _), kept in self._data.runs.items()
-                if scope == self._scope and kept.rows
+                if scope == self._scope and kept.head.seq
             ]
         found = sorted(
             (-head.summary.started_at, head.run, head, head.summary)
@@ -148,6 +156,18 @@ class InMemoryCheckpointStore(SlotMethods):
         check_id(run)
         with self._data.lock:
             return self._data.delete((self._scope, run))
+
+    async def entomb(self, run: str, *, updated_at: int) -> bool:
+        """Remove an ended run's entries; see `JournalPort.entomb`."""
+        check_id(run)
+        with self._data.lock:
+            return self._data.entomb((self._scope, run), updated_at)
+
+    async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        with self._data.lock:
+            held = {scope for (scope, _), kept in self._data.runs.items() if kept.head.seq}
+        return sorted(key for key in held if after is None or key > after)[: max(limit, 0)]
 
     @property
     def keeps_values(self) -> bool:
@@ -215,13 +235,21 @@ class _Data:
         return msgspec.structs.replace(head, expires_in_seconds=left)
 
     def acquire(
-        self, key: tuple[str, str], owner: str, ttl_seconds: float, supersede: int | None
+        self,
+        key: tuple[str, str],
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None,
+        above: int,
     ) -> Lease:
         kept = self.runs.get(key) or _Run(Head(key[1]))
         old = self.shown(kept)
         if not rules.may_acquire(old, supersede):
             raise rules.in_use(key[1], old)
-        epoch = rules.next_epoch(old.epoch or self.forgotten, wall_ms=self.clock.wall_ms())
+        epoch = rules.next_epoch(
+            old.epoch or self.forgotten, wall_ms=self.clock.wall_ms(), above=above
+        )
         kept.claims += bool(old.owner)
         kept.head = msgspec.structs.replace(
             kept.head, epoch=epoch, owner=owner, recoveries=old.recoveries + bool(old.owner)
@@ -287,6 +315,14 @@ class _Data:
             raise rules.in_use(key[1], head)
         self.forgotten = max(self.forgotten, head.epoch)
         del self.runs[key]
+        return True
+
+    def entomb(self, key: tuple[str, str], updated_at: int) -> bool:
+        kept = self.runs.get(key)
+        if kept is None or not rules.may_entomb(self.shown(kept), updated_at=updated_at):
+            return False
+        kept.rows.clear()
+        kept.head = msgspec.structs.replace(kept.head, check=b"")
         return True
 
     def claim_value(self, key: tuple[str, str], token: str, ttl_seconds: float) -> Claim:

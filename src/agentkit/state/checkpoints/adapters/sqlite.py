@@ -117,7 +117,13 @@ class SqliteCheckpointStore(SlotMethods):
         return view
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
@@ -131,6 +137,7 @@ class SqliteCheckpointStore(SlotMethods):
                 owner=owner,
                 ttl_seconds=ttl_seconds,
                 supersede=supersede,
+                above=above,
             )
         )
 
@@ -191,6 +198,21 @@ class SqliteCheckpointStore(SlotMethods):
         check_id(run)
         journal, scope = self._engine.journal, self._scope
         return await self._engine.writer.submit(lambda db: journal.delete(db, scope, run))
+
+    async def entomb(self, run: str, *, updated_at: int) -> bool:
+        """Remove an ended run's entries; see `JournalPort.entomb`."""
+        check_id(run)
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.writer.submit(
+            lambda db: journal.entomb(db, scope, run, updated_at=updated_at)
+        )
+
+    async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        journal = self._engine.journal
+        return await self._engine.reader.submit(
+            lambda db: journal.scopes(db, after=after, limit=limit)
+        )
 
     @property
     def can_transact(self) -> bool:

@@ -54,10 +54,16 @@ class StoreWrapper:
         return view
 
     async def acquire(
-        self, run: str, owner: str, ttl_seconds: float, *, supersede: int | None = None
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
     ) -> Lease:
         """Forward to `JournalPort.acquire`."""
-        return await self.inner.acquire(run, owner, ttl_seconds, supersede=supersede)
+        return await self.inner.acquire(run, owner, ttl_seconds, supersede=supersede, above=above)
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """Forward to `JournalPort.renew`."""
@@ -100,6 +106,14 @@ class StoreWrapper:
     async def delete_run(self, run: str) -> bool:
         """Forward to `JournalPort.delete_run`."""
         return await self.inner.delete_run(run)
+
+    async def entomb(self, run: str, *, updated_at: int) -> bool:
+        """Forward to `JournalPort.entomb`."""
+        return await self.inner.entomb(run, updated_at=updated_at)
+
+    async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Forward to `JournalPort.scopes`."""
+        return await self.inner.scopes(after=after, limit=limit)
 
     @property
     def can_transact(self) -> bool:

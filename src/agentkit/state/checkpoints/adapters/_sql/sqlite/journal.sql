@@ -124,6 +124,18 @@ DELETE FROM agentkit_entry WHERE place > :number << 32 AND place < (:number + 1)
 -- Remove a run's head.
 DELETE FROM agentkit_run WHERE number = :number;
 
+-- name: entomb
+-- Mark in an ended run's head that its entries are gone.
+UPDATE agentkit_run SET tip = x'', seal = :seal WHERE number = :number;
+
+-- name: scopes
+-- Scopes that hold runs, from the table alone: an index cannot hide one.
+SELECT DISTINCT scope
+FROM agentkit_run NOT INDEXED
+WHERE seq > 0 AND (:after IS NULL OR scope > :after)
+ORDER BY scope
+LIMIT :limit;
+
 -- name: forget_epoch
 -- Remember the epoch of a run that goes, so that the same run id never counts from below it.
 UPDATE agentkit_store SET forgotten_epoch = max(forgotten_epoch, :epoch);
