@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.servers",)
+
 _FOLDERS = {
     "reference": "AGENTKIT_REFERENCE_DIR",
     "recordings": "AGENTKIT_RECORDINGS_DIR",

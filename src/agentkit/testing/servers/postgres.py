@@ -93,6 +93,10 @@ class PostgresServer:
         self.sql(f"CREATE DATABASE {name} TEMPLATE template0")
         return name
 
+    def drop_database(self, name: str) -> None:
+        """Remove a database and end the sessions in it."""
+        self.sql(f"DROP DATABASE {name} WITH (FORCE)")
+
     def sql(self, statement: str, *, database: str = "postgres") -> str:
         """Run a statement by `psql`; returns the rows, one a line, columns parted by `|`.
 
@@ -165,8 +169,11 @@ class PostgresServer:
 def _template(_process: int) -> Path:
     """An initialised data folder, made once a process; it goes when the process goes."""
     folder = make_folder("initdb")
-    ServerProcess(["/bin/sleep", "infinity"], folder=folder)  # whose keeper removes it
+    _guards.append(ServerProcess(["/bin/sleep", "infinity"], folder=folder))
     data = folder / "data"
     options = ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     run_tool([find("initdb"), "-D", str(data), "-U", "postgres", *options])
     return data
+
+
+_guards: list[ServerProcess] = []  # their keepers remove the folders of the templates

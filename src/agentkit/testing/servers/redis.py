@@ -100,6 +100,11 @@ class RedisServer:
         lines = str(self.ask("INFO", section)).splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
+    def flush(self) -> None:
+        """Forget all keys and scripts."""
+        self.ask("FLUSHALL")
+        self.ask("SCRIPT", "FLUSH")
+
     def start(self) -> None:
         """Start it and wait until it has loaded its data and answers.
 

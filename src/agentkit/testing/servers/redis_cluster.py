@@ -71,9 +71,9 @@ class RedisCluster:
         return self.nodes[slot * len(self.nodes) // _SLOTS]
 
     def flush(self) -> None:
-        """Empty every node."""
+        """Let every node forget all keys and scripts."""
         for node in self.nodes:
-            node.ask("FLUSHALL")
+            node.flush()
 
     def wait_until_ok(self) -> None:
         """Wait until every node sees all nodes and all slots served, as after a restart of one.
