@@ -13,8 +13,9 @@ import msgspec
 from agentkit.agents import Agent
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.model import ModelReply, ModelRequest, TextDelta
-from agentkit.core.contracts.ports import JournalPort, Row
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import CallRecord, Usage
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.state.checkpoints import Checkpointer

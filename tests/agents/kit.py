@@ -13,17 +13,10 @@ from typing import TypeVar
 from agentkit.agents import Agent, AgentEvent
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts.entries import Body, Entry
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
 from agentkit.core.contracts.heartbeat import HeartbeatPort
 from agentkit.core.contracts.model import LLMPort
-from agentkit.core.contracts.ports import (
-    CheckpointPort,
-    ClockPort,
-    Head,
-    JournalPort,
-    Lease,
-    Row,
-    Summary,
-)
+from agentkit.core.contracts.ports import CheckpointPort, ClockPort, JournalPort
 from agentkit.core.contracts.types import JSON, Message, Scope, ToolCall
 from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services, SystemClock
 from agentkit.core.testing import FakeLLM, Turn

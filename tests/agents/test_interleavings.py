@@ -10,7 +10,8 @@ import pytest
 from agentkit.agents import AgentResult, settle_call
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import HeadMoved, InvalidDecision, LeaseLost
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, ToolThreads
+from agentkit.core.contracts.heads import Head, Lease, Row
+from agentkit.core.contracts.ports import JournalPort, ToolThreads
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.transactions import Proposal
 from agentkit.core.contracts.types import Decision, Message

@@ -11,7 +11,8 @@ import pytest
 
 from agentkit.agents import Agent, AgentEvent
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Message, Usage
 from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints import Checkpointer

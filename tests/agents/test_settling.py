@@ -13,7 +13,8 @@ from agentkit.core.contracts.errors import (
     RunNotFound,
     RunParked,
 )
-from agentkit.core.contracts.ports import Head, JournalPort, Row
+from agentkit.core.contracts.heads import Head, Row
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.runtime import RunContext
 from agentkit.core.runtime.context import MAX_RECOVERIES

@@ -9,7 +9,7 @@ import pytest
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, StoreUnreachable
-from agentkit.core.contracts.ports import Head, Lease, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.testing import FakeClock, FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper

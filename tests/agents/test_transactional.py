@@ -16,7 +16,8 @@ from agentkit.core.contracts.errors import (
     StatementRefused,
     StoreUnreachable,
 )
-from agentkit.core.contracts.ports import Head, Lease, ToolThreads
+from agentkit.core.contracts.heads import Head, Lease
+from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.transactions import Proposal
 from agentkit.core.contracts.types import Scope

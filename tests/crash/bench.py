@@ -7,8 +7,9 @@ from pathlib import Path
 from agentkit.agents import Agent, AgentResult
 from agentkit.agents.cognition import ReActCognition
 from agentkit.agents.stream import RunStream
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Decision, Message, ToolCall, Usage
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.testing import FakeLLM, Turn

@@ -14,7 +14,8 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from agentkit.core.contracts.ports import JournalPort, Row
+from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Decision, JSONObject
 from agentkit.core.contracts.values import digest
 from agentkit.state.journal.fold import RunState

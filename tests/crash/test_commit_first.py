@@ -8,7 +8,8 @@ import apsw
 import pytest
 
 from agentkit.agents import AgentEvent
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
     SqliteCheckpointStore,

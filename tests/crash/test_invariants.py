@@ -10,7 +10,7 @@ import pytest
 
 from agentkit.agents import AgentEvent
 from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, OutcomeUnknown
-from agentkit.core.contracts.ports import Head, Row, Summary
+from agentkit.core.contracts.heads import Head, Row, Summary
 from agentkit.core.contracts.types import JSON, Decision, Scope
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.testing import _outer_rules as outer_rules

@@ -11,7 +11,8 @@ from agentkit.agents import Agent
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Message, ToolCall
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.testing import FakeLLM, Turn

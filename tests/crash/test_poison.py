@@ -9,7 +9,7 @@ import pytest
 
 from agentkit.agents import Agent
 from agentkit.agents.cognition import ReActCognition
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.types import JSONObject, ToolCall
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.runtime.context import MAX_RECOVERIES

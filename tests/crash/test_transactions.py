@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.types import JSONObject
 from agentkit.core.contracts.values import digest
 from agentkit.state.journal.codec import decode_rows

@@ -1,7 +1,7 @@
 """What became of a run, read from its journal."""
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.types import CallRecord
 from agentkit.state.journal.codec import encode_entry
 from agentkit.testing.crashtest.story import Place, tell_story

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agentkit.core.contracts.errors import StoreDamaged
-from agentkit.core.contracts.ports import JournalPort, Row
+from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from agentkit.testing.disk.__main__ import main
 from agentkit.testing.disk.image import Disk, Event, Synced, Wrote

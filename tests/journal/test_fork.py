@@ -23,7 +23,8 @@ from agentkit.core.contracts.errors import (
     StoreUnreachable,
     VersionNotFound,
 )
-from agentkit.core.contracts.ports import Checkpoint, JournalPort, Row
+from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.ports import Checkpoint, JournalPort
 from agentkit.core.contracts.types import JSON, JSONObject, Scope
 from agentkit.core.runtime import SystemClock
 from agentkit.core.testing import FakeClock, Turn

@@ -4,7 +4,7 @@ import pytest
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.core.runtime import SystemClock
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper

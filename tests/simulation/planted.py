@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from agentkit.core.contracts.errors import HeadMoved
-from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Renewal, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
 
 

@@ -13,8 +13,9 @@ from typing import cast
 import pytest
 
 from agentkit.core.contracts.errors import LeaseLost, StoreMisused, StoreUnreachable
+from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
 from agentkit.core.contracts.heartbeat import HeartbeatPort
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal import lease as module
@@ -568,7 +569,7 @@ async def test_a_note_reaches_a_live_worker_with_the_next_round(clock: FakeClock
 
 FORKS = """
 import os, threading
-from agentkit.core.contracts.ports import Head, Lease, Renewal
+from agentkit.core.contracts.heads import Head, Lease, Renewal
 from agentkit.state.journal.lease import Tenure, heartbeat_for
 
 class Store:

@@ -19,8 +19,9 @@ from agentkit.core.contracts.errors import (
     RunSuspended,
     StoreError,
 )
+from agentkit.core.contracts.heads import Head, Lease, Summary
 from agentkit.core.contracts.heartbeat import HeartbeatPort
-from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Summary
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import Detail, RunState

@@ -19,7 +19,8 @@ from agentkit.cli.output import emit_json
 from agentkit.cli.session import leave_with, run_command
 from agentkit.core.contracts.entries import Entry, ModelAnswered
 from agentkit.core.contracts.errors import AgentkitError, InvalidSpec
-from agentkit.core.contracts.ports import JournalPort, Row
+from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import JSON, Usage
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.journal import load_known

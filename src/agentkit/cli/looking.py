@@ -13,7 +13,8 @@ from agentkit.cli.statuses import STATUSES
 from agentkit.cli.timeline import timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
-from agentkit.core.contracts.ports import JournalPort, Row, RunSummary
+from agentkit.core.contracts.heads import Row, RunSummary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.runtime import SystemClock

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 
 OPEN = frozenset({"unknown", "not_started", "retrying"})
 TERMINAL = frozenset({"finished", "failed", "cancelled"})

@@ -8,7 +8,7 @@ from typing import get_args
 
 from agentkit.core.contracts.entries import Body
 from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew
-from agentkit.core.contracts.ports import Head, Row, Summary
+from agentkit.core.contracts.heads import Head, Row, Summary
 from agentkit.state.journal.codec import decode_rows
 from agentkit.testing._facts import Story, chain, tell
 

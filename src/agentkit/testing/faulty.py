@@ -9,15 +9,8 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from agentkit.core.contracts.errors import StoreUnreachable
-from agentkit.core.contracts.ports import (
-    ClockPort,
-    Head,
-    JournalPort,
-    Lease,
-    Renewal,
-    Row,
-    Summary,
-)
+from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.runtime import SystemClock
 from agentkit.state.checkpoints.adapters import StoreWrapper
 

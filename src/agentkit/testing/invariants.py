@@ -37,7 +37,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError
-from agentkit.core.contracts.ports import Head, JournalPort, Row
+from agentkit.core.contracts.heads import Head, Row
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import JSON, JSONObject, Message, Scope, Usage
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.fold import RunState

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkit.core.contracts.ports import JournalPort, Lease, Row, RunStatus, Summary
+from agentkit.core.contracts.heads import Lease, Row, RunStatus, Summary
+from agentkit.core.contracts.ports import JournalPort
 
 TTL_SECONDS = 15.0
 

@@ -13,7 +13,8 @@ from agentkit.core.contracts.errors import (
     NoteRefused,
     StoreMisused,
 )
-from agentkit.core.contracts.ports import JournalPort, Row, RunStatus, Summary
+from agentkit.core.contracts.heads import Row, RunStatus, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope, Usage
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.journal.codec import MAX_ENTRY_BYTES

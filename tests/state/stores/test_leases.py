@@ -3,7 +3,8 @@
 import pytest
 
 from agentkit.core.contracts.errors import InvalidId, LeaseLost, RunInUse
-from agentkit.core.contracts.ports import JournalPort, Renewal
+from agentkit.core.contracts.heads import Renewal
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
 from tests.state.stores.helpers import TTL_SECONDS, row, rows, started, summary

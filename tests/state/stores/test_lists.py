@@ -3,7 +3,8 @@
 import pytest
 
 from agentkit.core.contracts.errors import StoreMisused
-from agentkit.core.contracts.ports import JournalPort, RunSummary
+from agentkit.core.contracts.heads import RunSummary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.testing.clock import FakeClock
 from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
 

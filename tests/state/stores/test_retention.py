@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from agentkit.core.contracts.errors import LeaseLost, NoteRefused
-from agentkit.core.contracts.ports import JournalPort, RunStatus
+from agentkit.core.contracts.heads import RunStatus
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
 from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary

@@ -18,7 +18,7 @@ from agentkit.core.contracts.errors import (
     StoreError,
     StoreUnreachable,
 )
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from agentkit.state.checkpoints.adapters._lanes import Seat, Serve

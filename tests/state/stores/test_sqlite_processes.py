@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from tests.state.stores.helpers import child, contents, finish, rows, started, summary
 
@@ -21,7 +21,7 @@ FORKS = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 COMMON = """
 import asyncio, os, signal, sys
 import apsw
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from tests.state.stores.helpers import rows, started, summary
 path = sys.argv[1]

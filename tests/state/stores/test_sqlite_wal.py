@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from agentkit.core.contracts.errors import StoreDamaged
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from agentkit.state.checkpoints.adapters._sqlite_wal import _checksum, read_log
 from tests.state.stores.helpers import contents, left_behind, rows, started, summary

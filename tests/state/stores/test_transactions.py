@@ -15,7 +15,7 @@ from agentkit.core.contracts.errors import (
     StatementRefused,
     TransactionOver,
 )
-from agentkit.core.contracts.ports import Lease, Row
+from agentkit.core.contracts.heads import Lease, Row
 from agentkit.core.contracts.transactions import Proposal, Transaction, TransactionalPort
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import (

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentkit.core.contracts.errors import InvalidStoreUrl
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints import adapters
 from agentkit.state.checkpoints.adapters import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease, Renewal
+from agentkit.core.contracts.heads import Lease, Renewal
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 
 __all__ = ["HeartbeatPort", "Renewable"]
 

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from agentkit.core.contracts.types import JSON, Scope, Usage
+from agentkit.core.contracts.heads import (
+    Claimable,
+    Head,
+    Lease,
+    Renewal,
+    Row,
+    RunStatus,
+    RunSummary,
+    Summary,
+)
+from agentkit.core.contracts.types import JSON, Scope
 
 __all__ = [
-    "TERMINAL_STATUSES",
     "ChancePort",
     "Checkpoint",
     "CheckpointPort",
     "CheckpointStatus",
     "ClockPort",
-    "Head",
     "JournalPort",
-    "Lease",
-    "Renewal",
-    "Row",
-    "RunStatus",
-    "RunSummary",
-    "Summary",
     "ToolThreads",
 ]
 
 _T = TypeVar("_T")
-
-RunStatus: TypeAlias = Literal[
-    "running", "suspended", "parked", "done", "failed", "cancelled", "saved"
-]
-"""`running` means: not ended and not waiting; with a live lease somebody works on it, without one
-it was interrupted. `saved`: a journal that only holds a user's own checkpoints."""
-
-TERMINAL_STATUSES: frozenset[str] = frozenset({"done", "failed", "cancelled"})
-"""Statuses that are final: such a run takes no entry any more."""
 
 
 class CheckpointStatus:
@@ -96,109 +89,6 @@ class CheckpointPort(Protocol):
     async def delete(self, slot: str) -> None:
         """Forget the slot."""
         ...
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One entry as a store keeps it: opaque bytes and the chained checksum.
-
-    `body` is the encoded `Entry` (it holds seq, id and epoch itself); `check` is 8 bytes.
-    """
-
-    seq: int
-    body: bytes
-    check: bytes
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """What a store answers lists and probes from, made by the fold with every append.
-
-    Args:
-        status: see `RunStatus`.
-        agent: the agent's name.
-        iteration: completed tool turns.
-        usage: what the run has used.
-        started_at: ms since the Unix epoch.
-        updated_at: ms since the Unix epoch.
-        recoveries: takeovers without progress.
-        detail: opaque JSON bytes: task, result, open questions, why it waits.
-    """
-
-    status: RunStatus
-    agent: str = ""
-    iteration: int = 0
-    usage: Usage = Usage()
-    started_at: int = 0
-    updated_at: int = 0
-    recoveries: int = 0
-    detail: bytes = b"{}"
-
-
-class Head(msgspec.Struct, frozen=True):
-    """A run's head row.
-
-    Args:
-        seq: number of the last entry; 0 for a run that was claimed and never started.
-        check: checksum of the last entry, `b""` at seq 0 and of a tombstone.
-        epoch: the highest epoch ever given for this run, 0 for none.
-        owner: who holds the lease; empty when it was released or never taken.
-        expires_in_seconds: until the lease lapses by the store's clock; negative once lapsed;
-            0.0 without an owner.
-        recoveries: see `Summary.recoveries`; also counts claims that died before they wrote.
-        summary: of the last append; `None` at seq 0.
-    """
-
-    run: str
-    seq: int = 0
-    check: bytes = b""
-    epoch: int = 0
-    owner: str = ""
-    expires_in_seconds: float = 0.0
-    recoveries: int = 0
-    summary: Summary | None = None
-
-    @property
-    def held(self) -> bool:
-        """Whether somebody holds an unexpired lease."""
-        return bool(self.owner) and self.expires_in_seconds > 0
-
-    @property
-    def tombstone(self) -> bool:
-        """Whether the run has ended and its entries are gone: the head is what stays of it."""
-        return self.seq > 0 and not self.check
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """The exclusive right to act for a run. `head` is the head as it was when acquired.
-
-    `took_over`: the previous holder had neither released nor finished. `scope`: key of the scope
-    it was acquired in, so that one `renew` can serve leases of several scopes.
-    """
-
-    run: str
-    owner: str
-    epoch: int
-    ttl_seconds: float
-    head: Head
-    took_over: bool = False
-    scope: str = ""
-
-
-class RunSummary(msgspec.Struct, frozen=True):
-    """One row of `list_runs`. `live`: somebody holds an unexpired lease."""
-
-    run: str
-    summary: Summary
-    seq: int
-    epoch: int
-    owner: str = ""
-    live: bool = False
-
-
-class Renewal(msgspec.Struct, frozen=True):
-    """Answer of `renew` for one run: `seq` of its head, or `lost` when a newer epoch owns it."""
-
-    seq: int
-    lost: bool = False
 
 
 @runtime_checkable
@@ -314,6 +204,17 @@ class JournalPort(CheckpointPort, Protocol):
         """
         ...
 
+    async def claimable(
+        self, *, agents: Collection[str] | None = None, limit: int = 100
+    ) -> list[Claimable]:
+        """Runs that are due by the store's clock, at most `limit`: first those that nobody holds,
+        and of each kind the longest due first (then by scope and run).
+
+        Looks beyond the port's scope, for workers that serve all of them. With `agents`, only runs
+        of these.
+        """
+        ...
+
     async def delete_run(self, run: str) -> bool:
         """Remove the run, head and rows.
 
@@ -336,7 +237,7 @@ class JournalPort(CheckpointPort, Protocol):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """For administration: keys of the scopes that hold runs, ascending, at most `limit`, and
-        only those > `after`. The one method that looks beyond the port's scope.
+        only those > `after`. Looks beyond the port's scope.
         """
         ...
 

@@ -7,7 +7,8 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
-from agentkit.core.contracts.ports import JournalPort, Lease, Row, Summary, ToolThreads
+from agentkit.core.contracts.heads import Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort, ToolThreads
 
 __all__ = [
     "Proposal",

@@ -73,6 +73,13 @@ class Scope(msgspec.Struct, frozen=True):
             parts.append(part.replace("%", "%25").replace("/", "%2F"))
         return "/".join(parts).rstrip("/")
 
+    @classmethod
+    def of_key(cls, key: str) -> Scope:
+        """The scope whose `key` this is."""
+        tenant, _, user = key.partition("/")
+        plain = [part.replace("%2F", "/").replace("%25", "%") for part in (tenant, user)]
+        return cls(*plain)
+
 
 class ToolCall(msgspec.Struct, frozen=True):
     """One call that a model asked for.

@@ -13,18 +13,16 @@ import copy
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
 from agentkit.core.contracts.errors import StoreDamaged, StoreMisused
-from agentkit.core.contracts.ports import (
+from agentkit.core.contracts.heads import (
     TERMINAL_STATUSES,
-    Checkpoint,
-    CheckpointPort,
-    CheckpointStatus,
+    Claimable,
     Head,
     Lease,
     Row,
@@ -32,6 +30,7 @@ from agentkit.core.contracts.ports import (
     RunSummary,
     Summary,
 )
+from agentkit.core.contracts.ports import Checkpoint, CheckpointPort, CheckpointStatus
 from agentkit.core.contracts.slots import slot_of
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters.memory import InMemoryCheckpointStore
@@ -208,6 +207,15 @@ class ShimJournal(StoreWrapper):
     async def entomb(self, run: str, *, updated_at: int) -> bool:  # noqa: ARG002 - the port's signature
         """Never: five methods cannot take part of a run away."""
         return False
+
+    async def claimable(
+        self,
+        *,
+        agents: Collection[str] | None = None,  # noqa: ARG002 - the port's signature
+        limit: int = 100,  # noqa: ARG002 - the port's signature
+    ) -> list[Claimable]:
+        """None: five methods cannot find what nobody asks for by name."""
+        return []
 
     async def scopes(
         self,

@@ -13,7 +13,7 @@ import msgspec
 
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import EntryTooLarge, JournalDamaged, JournalTooNew
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 
 __all__ = ["CHECK_BYTES", "MAX_ENTRY_BYTES", "checksum", "damaged", "decode_rows", "encode_entry"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.ports import Head, RunStatus, Summary
+from agentkit.core.contracts.heads import Head, RunStatus, Summary
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import Question, StopReason, Usage
 from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
@@ -152,6 +152,7 @@ class RunState:
             updated_at=self.updated_at,
             recoveries=self.recoveries,
             detail=detail,
+            due_at=0 if status == "running" else None,
         )
 
     @property

@@ -24,7 +24,8 @@ from agentkit.core.contracts.errors import (
     StoreUnreachable,
     VersionNotFound,
 )
-from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort, Lease, Row
+from agentkit.core.contracts.heads import Lease, Row
+from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Question
 from agentkit.core.contracts.values import to_text

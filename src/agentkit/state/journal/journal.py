@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from agentkit.core.contracts.entries import Body, Entry
 from agentkit.core.contracts.errors import HeadMoved, LeaseLost, RunNotFound, StoreUnreachable
-from agentkit.core.contracts.ports import ClockPort, Head, JournalPort, Lease, Row
+from agentkit.core.contracts.heads import Head, Lease, Row
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.journal.codec import damaged, decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
 

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agentkit.core.contracts.errors import AgentkitError, LeaseLost, StoreMisused
+from agentkit.core.contracts.heads import Lease, Renewal
 from agentkit.core.contracts.heartbeat import HeartbeatPort, Renewable
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease, Renewal
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.runtime.clock import SystemClock
 
 __all__ = [

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from agentkit.core.contracts.entries import Body, Entry
 from agentkit.core.contracts.errors import HeadMoved, LeaseLost, StoreUnreachable
-from agentkit.core.contracts.ports import Row, ToolThreads
+from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.transactions import Proposal, Transaction, can_transact
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import APPEND_RETRY_SECONDS, Journal, load

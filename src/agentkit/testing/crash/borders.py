@@ -10,8 +10,9 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar, cast
 
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary, ToolThreads
+from agentkit.core.contracts.ports import JournalPort, ToolThreads
 from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import JSON, Message
 from agentkit.core.contracts.values import digest

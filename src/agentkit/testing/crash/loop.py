@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError
-from agentkit.core.contracts.ports import Head, Row
+from agentkit.core.contracts.heads import Head, Row
 from agentkit.core.contracts.types import Decision
 from agentkit.core.runtime import SystemClock
 from agentkit.state.journal.fold import RunState

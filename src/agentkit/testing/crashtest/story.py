@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.ports import Row
+from agentkit.core.contracts.heads import Row
 from agentkit.state.journal.codec import decode_rows
 from agentkit.testing.invariants import Evidence, check
 

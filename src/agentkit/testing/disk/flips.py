@@ -14,8 +14,9 @@ import apsw
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError
+from agentkit.core.contracts.heads import Head, Lease, Row, RunSummary, Summary
 from agentkit.core.contracts.once import Claim
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, RunSummary, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
 from agentkit.state.journal.codec import damaged, decode_rows

@@ -12,7 +12,8 @@ import apsw
 import msgspec
 
 from agentkit.core.contracts.errors import StoreError
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Row, Summary
+from agentkit.core.contracts.heads import Head, Lease, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore, StoreWrapper

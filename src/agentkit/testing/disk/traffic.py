@@ -12,15 +12,9 @@ import apsw
 from agentkit.agents import Agent
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts.errors import RunError
+from agentkit.core.contracts.heads import Lease, Row, RunStatus, Summary
 from agentkit.core.contracts.heartbeat import Renewable
-from agentkit.core.contracts.ports import (
-    ClockPort,
-    JournalPort,
-    Lease,
-    Row,
-    RunStatus,
-    Summary,
-)
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.contracts.types import Message, Scope, ToolCall, Usage
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.testing import FakeClock, FakeLLM, Turn

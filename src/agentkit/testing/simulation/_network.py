@@ -10,8 +10,9 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError, StoreUnreachable
+from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
 from agentkit.core.contracts.once import Claim
-from agentkit.core.contracts.ports import Head, JournalPort, Lease, Renewal, Row, Summary
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import StoreWrapper
 from agentkit.testing.simulation._process import Process
 from agentkit.testing.simulation._weather import Fate, Weather

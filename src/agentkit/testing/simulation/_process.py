@@ -9,8 +9,9 @@ from contextvars import copy_context
 from functools import cache
 from typing import TypeVar, cast
 
+from agentkit.core.contracts.heads import Lease, Renewal
 from agentkit.core.contracts.heartbeat import Renewable
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Lease, Renewal
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.journal.lease import HEARTBEAT_SECONDS
 from agentkit.state.journal.owner import owner_id
 from agentkit.testing.simulation._loop import Grave, ProcessLoop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from agentkit.core.contracts.ports import Lease, Renewal, Row
+from agentkit.core.contracts.heads import Lease, Renewal, Row
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.testing.simulation._process import Process
 from agentkit.testing.simulation._weather import Weather

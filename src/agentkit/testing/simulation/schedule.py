@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from agentkit.core.contracts.ports import ClockPort, JournalPort, Row
+from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal import owner
 from agentkit.state.journal.recovery import RECONCILE

@@ -17,8 +17,8 @@ from agentkit.core.contracts.errors import (
     RunInUse,
     StoreMisused,
 )
+from agentkit.core.contracts.heads import TERMINAL_STATUSES, Claimable, Head, Lease, Row, Summary
 from agentkit.core.contracts.once import Claim
-from agentkit.core.contracts.ports import TERMINAL_STATUSES, Head, Lease, Row, Summary
 from agentkit.state.journal.codec import MAX_ENTRY_BYTES
 
 
@@ -85,6 +85,19 @@ def released_already(lease: Lease | None, head: Head, rows: Sequence[Row]) -> bo
 def may_acquire(head: Head, supersede: int | None) -> bool:
     """Whether the lease is free, lapsed, or held under exactly the epoch `supersede`."""
     return not head.held or head.epoch == supersede
+
+
+def claimable(scope: str, head: Head, *, now_ms: int) -> Claimable | None:
+    """The run as one that wants a worker, if it does."""
+    summary = head.summary
+    if summary is None or summary.due_at is None or summary.due_at > now_ms:
+        return None
+    return Claimable(scope, head.run, summary.agent, summary.due_at, head.owner, head.held)
+
+
+def claim_order(one: Claimable) -> tuple[bool, int, str, str]:
+    """The place of a run among those that want a worker."""
+    return one.held, one.due_at, one.scope, one.run
 
 
 def took_over(head: Head) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentkit.core.contracts.errors import JournalDamaged
-from agentkit.core.contracts.ports import Head, RunStatus, Summary
+from agentkit.core.contracts.heads import Head, RunStatus, Summary
 from agentkit.core.contracts.types import Usage
 
 Value = str | int | bytes | None
@@ -53,6 +53,7 @@ class Written(NamedTuple):
     started_at: int
     updated_at: int
     detail: bytes
+    due_at: int | None = None
 
     def seal(self, scope: str, run: str) -> bytes:
         """The seal over all of it."""
@@ -60,7 +61,8 @@ class Written(NamedTuple):
 
     def filed(self, run: str) -> str:
         """What lists go by, once more, as the statement `list_check` puts it together."""
-        return f"{self.seq} {self.status} {self.started_at} {self.agent} {run}"
+        due = "-" if self.due_at is None else self.due_at
+        return f"{self.seq} {self.status} {due} {self.started_at} {self.agent} {run}"
 
 
 UNHELD = LeaseColumns(0)
@@ -147,6 +149,7 @@ def written_by(summary: Summary, *, seq: int, tip: bytes, claims: int) -> Writte
         summary.started_at,
         summary.updated_at,
         summary.detail,
+        summary.due_at,
     )
 
 
@@ -187,6 +190,7 @@ def _summary_of(written: Written) -> Summary:
         updated_at=written.updated_at,
         recoveries=written.recoveries,
         detail=written.detail,
+        due_at=written.due_at,
     )
 
 

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from agentkit.core.contracts.errors import JournalDamaged, StoreDamaged
-from agentkit.core.contracts.ports import (
-    Head,
-    Lease,
-    Renewal,
-    Row,
-    RunStatus,
-    RunSummary,
-    Summary,
-)
+from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_heads import (
@@ -141,40 +133,6 @@ class SqliteJournal:
         found = self._find(db, scope, run)
         return self._head(run, *found[1:]) if found else None
 
-    def list_runs(
-        self,
-        db: apsw.Connection,
-        scope: str,
-        *,
-        status: RunStatus | None,
-        agent: str | None,
-        limit: int,
-        behind: tuple[int, str] | None,
-    ) -> tuple[list[RunSummary], str]:
-        """See `JournalPort.list_runs`."""
-        size = max(limit, 0)
-        behind_at, behind_run = behind or (None, None)
-        values: dict[str, Value] = {
-            "scope": scope,
-            "status": status,
-            "agent": agent,
-            "limit": size + 1,
-            "behind_at": behind_at,
-            "behind_run": behind_run,
-        }
-        self._check_list(db, scope)
-        with Readable("a run in the list"):
-            found = [(row[-1], row[:-1]) for row in db.execute(self._sql["page"], values)]
-        heads = [self._head(run, *found_in(scope, run, row)[1:]) for run, row in found]
-        page = [
-            RunSummary(head.run, head.summary, head.seq, head.epoch, head.owner, head.held)
-            for head in heads[:size]
-            if head.summary is not None
-        ]
-        if not page or len(heads) <= size:
-            return page, ""
-        return page, rules.to_cursor(page[-1].summary.started_at, page[-1].run)
-
     def delete(self, db: apsw.Connection, scope: str, run: str) -> bool:
         """See `JournalPort.delete_run`."""
         row = self._row(db, scope, run)
@@ -199,12 +157,6 @@ class SqliteJournal:
         db.execute(self._sql["delete_entries"], {"number": found.number})
         db.execute(self._sql["entomb"], {"number": found.number, "seal": seal})
         return True
-
-    def scopes(self, db: apsw.Connection, *, after: str | None, limit: int) -> list[str]:
-        """See `JournalPort.scopes`."""
-        values: dict[str, Value] = {"after": after, "limit": max(limit, 0)}
-        with Readable("a run in the list"):
-            return [scope for (scope,) in db.execute(self._sql["scopes"], values)]
 
     def _advance(
         self, db: apsw.Connection, scope: str, run: str, new: Appending, lease: Lease
@@ -270,6 +222,10 @@ class SqliteJournal:
             return False
         return list(new.rows) == self.read(db, scope, run, after=new.after, limit=len(new.rows))
 
+    def head_in(self, scope: str, run: str, row: Sequence[Any]) -> Head:
+        """The head that stands in a row with the columns of the statement `head`."""
+        return self._head(run, *found_in(scope, run, row)[1:])
+
     def _find(self, db: apsw.Connection, scope: str, run: str) -> Found | None:
         row = self._row(db, scope, run)
         return found_in(scope, run, row) if row else None
@@ -292,18 +248,6 @@ class SqliteJournal:
                 "Nothing was written. Restore the store from a backup."
             )
         return epoch
-
-    def _check_list(self, db: apsw.Connection, scope: str) -> None:
-        with Readable("a run in the list"):
-            *sums, misfiled = db.execute(self._sql["list_check"], {"scope": scope}).get
-        if misfiled is not None:
-            raise head_damaged(misfiled, "what lists go by is not what was written")
-        if sums[:2] != sums[2:]:
-            raise StoreDamaged(
-                f"the list of runs is damaged: the table has {sums[0]} of this scope, its index "
-                f"{sums[2]}, or others. Restore the store from a backup; runs are still found by "
-                f"their ids, or an error says that they are not."
-            )
 
     def _create(self, db: apsw.Connection, scope: str, run: str, lease: LeaseColumns) -> None:
         """A head without entries."""

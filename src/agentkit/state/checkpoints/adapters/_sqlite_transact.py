@@ -19,7 +19,8 @@ from agentkit.core.contracts.errors import (
     StoreUnreachable,
     TransactionOver,
 )
-from agentkit.core.contracts.ports import Lease, ToolThreads
+from agentkit.core.contracts.heads import Lease
+from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.transactions import Proposal, SqlParameters, SqlValue, Transaction
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._lanes import Seat

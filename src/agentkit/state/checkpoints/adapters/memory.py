@@ -6,16 +6,15 @@ import copy
 import itertools
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from agentkit.core.contracts.once import Claim
-from agentkit.core.contracts.ports import (
+from agentkit.core.contracts.heads import (
     TERMINAL_STATUSES,
-    ClockPort,
+    Claimable,
     Head,
     Lease,
     Renewal,
@@ -24,6 +23,8 @@ from agentkit.core.contracts.ports import (
     RunSummary,
     Summary,
 )
+from agentkit.core.contracts.once import Claim
+from agentkit.core.contracts.ports import ClockPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
@@ -150,6 +151,17 @@ class InMemoryCheckpointStore(SlotMethods):
         ]
         more = page and len(found) > len(page)
         return page, rules.to_cursor(page[-1].summary.started_at, page[-1].run) if more else ""
+
+    async def claimable(
+        self, *, agents: Collection[str] | None = None, limit: int = 100
+    ) -> list[Claimable]:
+        """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        with self._data.lock:
+            now_ms = self._data.clock.wall_ms()
+            heads = [(at[0], self._data.shown(kept)) for at, kept in self._data.runs.items()]
+        due = [rules.claimable(scope, head, now_ms=now_ms) for scope, head in heads]
+        wanted = [one for one in due if one and (agents is None or one.agent in agents)]
+        return sorted(wanted, key=rules.claim_order)[: max(limit, 0)]
 
     async def delete_run(self, run: str) -> bool:
         """Remove the run; see `JournalPort.delete_run`."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
-from agentkit.core.contracts.once import Claim
-from agentkit.core.contracts.ports import (
-    ClockPort,
+from agentkit.core.contracts.heads import (
+    Claimable,
     Head,
     Lease,
     Renewal,
@@ -21,8 +20,9 @@ from agentkit.core.contracts.ports import (
     RunStatus,
     RunSummary,
     Summary,
-    ToolThreads,
 )
+from agentkit.core.contracts.once import Claim
+from agentkit.core.contracts.ports import ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
@@ -32,6 +32,7 @@ from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_files import SqliteFile
 from agentkit.state.checkpoints.adapters._sqlite_integrity import check_integrity
 from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, SqliteJournal
+from agentkit.state.checkpoints.adapters._sqlite_lists import SqliteLists
 from agentkit.state.checkpoints.adapters._sqlite_transact import (
     TRANSACTION_SECONDS,
     Transactions,
@@ -186,11 +187,18 @@ class SqliteCheckpointStore(SlotMethods):
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
         behind = rules.from_cursor(cursor)
-        journal, scope = self._engine.journal, self._scope
+        lists, scope = self._engine.lists, self._scope
         return await self._engine.reader.submit(
-            lambda db: journal.list_runs(
-                db, scope, status=status, agent=agent, limit=limit, behind=behind
-            )
+            lambda db: lists.page(db, scope, status=status, agent=agent, limit=limit, behind=behind)
+        )
+
+    async def claimable(
+        self, *, agents: Collection[str] | None = None, limit: int = 100
+    ) -> list[Claimable]:
+        """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        lists = self._engine.lists
+        return await self._engine.reader.submit(
+            lambda db: lists.claimable(db, agents=agents, limit=limit)
         )
 
     async def delete_run(self, run: str) -> bool:
@@ -209,9 +217,9 @@ class SqliteCheckpointStore(SlotMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
-        journal = self._engine.journal
+        lists = self._engine.lists
         return await self._engine.reader.submit(
-            lambda db: journal.scopes(db, after=after, limit=limit)
+            lambda db: lists.scopes(db, after=after, limit=limit)
         )
 
     @property
@@ -299,6 +307,7 @@ class _Engine:
         self.path = file.path
         self.clock = clock
         self.journal = SqliteJournal(clock)
+        self.lists = SqliteLists(self.journal, clock)
         self.values = SqliteValues(clock)
         self.transactions = Transactions(
             file, self.journal, clock, limit_seconds=transaction_seconds

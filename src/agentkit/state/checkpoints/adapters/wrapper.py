@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self, TypeVar
 
 from agentkit.core.contracts.errors import StoreMisused
-from agentkit.core.contracts.once import Claim, OncePort, keeps_values
-from agentkit.core.contracts.ports import (
-    Checkpoint,
+from agentkit.core.contracts.heads import (
+    Claimable,
     Head,
-    JournalPort,
     Lease,
     Renewal,
     Row,
     RunStatus,
     RunSummary,
     Summary,
-    ToolThreads,
 )
+from agentkit.core.contracts.once import Claim, OncePort, keeps_values
+from agentkit.core.contracts.ports import Checkpoint, JournalPort, ToolThreads
 from agentkit.core.contracts.transactions import Proposal, Transaction, can_transact
 from agentkit.core.contracts.types import Scope
 
@@ -102,6 +101,12 @@ class StoreWrapper:
     ) -> tuple[list[RunSummary], str]:
         """Forward to `JournalPort.list_runs`."""
         return await self.inner.list_runs(status=status, agent=agent, limit=limit, cursor=cursor)
+
+    async def claimable(
+        self, *, agents: Collection[str] | None = None, limit: int = 100
+    ) -> list[Claimable]:
+        """Forward to `JournalPort.claimable`."""
+        return await self.inner.claimable(agents=agents, limit=limit)
 
     async def delete_run(self, run: str) -> bool:
         """Forward to `JournalPort.delete_run`."""

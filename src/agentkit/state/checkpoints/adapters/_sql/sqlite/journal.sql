@@ -2,7 +2,7 @@
 -- A run's head, found within its scope: number, lease, seals, and what its last append wrote.
 SELECT number, epoch, owner, boot, expires_ms, lease_seal, seal, seq, tip, claims, status, agent,
        iteration, recoveries, input_tokens, output_tokens, requests, unknown, cached_tokens,
-       started_at, updated_at, detail
+       started_at, updated_at, detail, due_at
 FROM agentkit_run INDEXED BY agentkit_run_name
 WHERE scope = :scope AND run = :run;
 
@@ -26,7 +26,7 @@ WITH wanted AS MATERIALIZED (
 )
 SELECT number, epoch, owner, boot, expires_ms, lease_seal, seal, seq, tip, claims, status, agent,
        iteration, recoveries, input_tokens, output_tokens, requests, unknown, cached_tokens,
-       started_at, updated_at, detail, run
+       started_at, updated_at, detail, due_at, run
 FROM wanted CROSS JOIN agentkit_run ON number = wanted_number
 ORDER BY started_at DESC, run;
 
@@ -37,7 +37,7 @@ SELECT t.runs, t.numbers, i.runs, i.numbers, t.misfiled
 FROM (
     SELECT count(*) AS runs, total(number) AS numbers, min(
         CASE WHEN typeof(run) <> 'text' OR typeof(status) <> 'text' OR typeof(agent) <> 'text'
-                  OR filed IS NOT concat_ws(' ', seq, status, started_at, agent, run) THEN run END
+                  OR filed IS NOT concat_ws(' ', seq, status, ifnull(due_at, '-'), started_at, agent, run) THEN run END
     ) AS misfiled
     FROM agentkit_run NOT INDEXED
     WHERE scope = :scope
@@ -55,7 +55,7 @@ SELECT count(*), min(forgotten_epoch), max(forgotten_epoch) FROM agentkit_store;
 -- A head without entries, for whoever claims the run or leaves the first note.
 INSERT INTO agentkit_run VALUES (
     NULL, :scope, :run, :identity, :epoch, :owner, :boot, :expires_ms, :lease_seal, :seal, :filed,
-    0, x'', 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, x''
+    0, x'', 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, x'', NULL
 )
 ON CONFLICT DO NOTHING
 RETURNING number;
@@ -80,7 +80,7 @@ RETURNING seq;
 UPDATE agentkit_run INDEXED BY agentkit_run_name
 SET seq = ?, tip = ?, claims = ?, status = ?, agent = ?, iteration = ?, recoveries = ?,
     input_tokens = ?, output_tokens = ?, requests = ?, unknown = ?, cached_tokens = ?,
-    started_at = ?, updated_at = ?, detail = ?, seal = ?, filed = ?
+    started_at = ?, updated_at = ?, detail = ?, due_at = ?, seal = ?, filed = ?
 WHERE scope = ? AND run = ? AND seq = ? AND epoch = ? AND owner = ? AND identity = ?
 RETURNING number, boot, expires_ms, lease_seal;
 
@@ -89,7 +89,7 @@ RETURNING number, boot, expires_ms, lease_seal;
 UPDATE agentkit_run INDEXED BY agentkit_run_name
 SET seq = ?, tip = ?, claims = ?, status = ?, agent = ?, iteration = ?, recoveries = ?,
     input_tokens = ?, output_tokens = ?, requests = ?, unknown = ?, cached_tokens = ?,
-    started_at = ?, updated_at = ?, detail = ?, seal = ?, filed = ?
+    started_at = ?, updated_at = ?, detail = ?, due_at = ?, seal = ?, filed = ?
 WHERE scope = ? AND run = ? AND seq = ? AND status NOT IN ('done', 'failed', 'cancelled')
 RETURNING number;
 
@@ -127,6 +127,24 @@ DELETE FROM agentkit_run WHERE number = :number;
 -- name: entomb
 -- Mark in an ended run's head that its entries are gone.
 UPDATE agentkit_run SET tip = x'', seal = :seal WHERE number = :number;
+
+-- name: due
+-- Heads of the runs of all scopes that want a worker now, those that somebody holds behind.
+WITH wanted AS MATERIALIZED (
+    SELECT number AS wanted_number,
+           owner <> '' AND boot = :boot AND expires_ms > :elapsed_ms AS held
+    FROM agentkit_run INDEXED BY agentkit_run_due
+    WHERE due_at <= :now_ms
+      AND seq > 0
+      AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+    ORDER BY held, due_at, scope, run
+    LIMIT :limit
+)
+SELECT number, epoch, owner, boot, expires_ms, lease_seal, seal, seq, tip, claims, status, agent,
+       iteration, recoveries, input_tokens, output_tokens, requests, unknown, cached_tokens,
+       started_at, updated_at, detail, due_at, scope, run
+FROM wanted CROSS JOIN agentkit_run ON number = wanted_number
+ORDER BY held, due_at, scope, run;
 
 -- name: scopes
 -- Scopes that hold runs, from the table alone: an index cannot hide one.

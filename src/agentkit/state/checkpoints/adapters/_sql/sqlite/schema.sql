@@ -32,10 +32,12 @@ CREATE TABLE agentkit_run (
     cached_tokens INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
-    detail BLOB NOT NULL
+    detail BLOB NOT NULL,
+    due_at INTEGER
 );
 CREATE UNIQUE INDEX agentkit_run_name ON agentkit_run (scope, run);
 CREATE UNIQUE INDEX agentkit_run_identity ON agentkit_run (identity);
+CREATE INDEX agentkit_run_due ON agentkit_run (due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE agentkit_entry (
     place INTEGER PRIMARY KEY,
     body BLOB NOT NULL,
