@@ -66,7 +66,11 @@ class PgBouncer:
             + "".join(f"{name} = {value}\n" for name, value in lines.items())
         )
         self.process: ServerProcess | None = None
-        self.start()
+        try:
+            self.start()
+        except ServerFailed:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

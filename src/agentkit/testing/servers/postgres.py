@@ -70,7 +70,11 @@ class PostgresServer:
             **(settings or {}),
         }
         self.process: ServerProcess | None = None
-        self.start()
+        try:
+            self.start()
+        except ServerFailed:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -97,14 +101,20 @@ class PostgresServer:
         """Remove a database and end the sessions in it."""
         self.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def sql(self, statement: str, *, database: str = "postgres") -> str:
+    def sql(self, statement: str, *, database: str = "postgres", port: int | None = None) -> str:
         """Run a statement by `psql`; returns the rows, one a line, columns parted by `|`.
+
+        Args:
+            statement: one, or several parted by semicolons.
+            database: where.
+            port: of a proxy or pooler in front of the server.
 
         Raises:
             ServerFailed: the server refused it.
         """
         options = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
-        return run_tool([self._psql, *options, "-d", self.dsn(database), "-c", statement]).strip()
+        where = ["-d", self.dsn(database, port=port)]
+        return run_tool([self._psql, *options, *where, "-c", statement]).strip()
 
     def start(self) -> None:
         """Start it and wait until it takes connections, recovery included.
@@ -140,8 +150,8 @@ class PostgresServer:
 
     def close(self) -> None:
         """End it and remove its folder."""
-        if self.process is not None and self.process.alive:
-            self.process.signal(signal.SIGCONT)
+        if self.process is not None:
+            self.process.signal(signal.SIGCONT)  # it may have been stopped
             self.stop("immediate")
         self._remove_shared_memory()
         shutil.rmtree(self.folder, ignore_errors=True)

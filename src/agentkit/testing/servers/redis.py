@@ -69,7 +69,11 @@ class RedisServer:
             **(settings or {}),
         }
         self.process: ServerProcess | None = None
-        self.start()
+        try:
+            self.start()
+        except ServerFailed:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -26,15 +27,15 @@ bind 127.0.0.1
 dir {folder}
 sentinel monitor {name} 127.0.0.1 {master} {quorum}
 sentinel down-after-milliseconds {name} {down_after_ms}
-sentinel failover-timeout {name} 5000
+sentinel failover-timeout {name} 1500
 """
 
 
 class RedisSentinel:
     """A master, a replica in step with it, and sentinels that watch both. Starts at once.
 
-    Use it in a `with` statement. A replica that is paused (`replica.pause()`) misses what is
-    written meanwhile; killed, the master is then replaced by a replica that lacks it.
+    Use it in a `with` statement. For a failover that loses a write: kill the replica, write, kill
+    the master, start the replica.
 
     Args:
         sentinels: how many; more than half of them have to agree.
@@ -64,11 +65,10 @@ class RedisSentinel:
     ) -> None:
         self.sentinel_ports: list[int] = []
         with ExitStack() as stack:
-            self.master, self.replica = (
-                stack.enter_context(RedisServer(appendonly=appendonly, appendfsync=appendfsync))
-                for _ in range(2)
-            )
-            self.replica.ask("REPLICAOF", HOST, str(self.master.port))
+            server = partial(RedisServer, appendonly=appendonly, appendfsync=appendfsync)
+            self.master = stack.enter_context(server())
+            replicaof = {"replicaof": f"{HOST} {self.master.port}"}
+            self.replica = stack.enter_context(server(settings=replicaof))
             wait_until(self.in_step, what="the replica is in step with its master")
             for _ in range(sentinels):
                 self._start_sentinel(stack, sentinels // 2 + 1, down_after_ms)
