@@ -19,7 +19,7 @@ from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.ports import CheckpointPort, ClockPort, JournalPort
 from agentkit.core.contracts.types import JSON, Message, Scope, ToolCall
 from agentkit.core.runtime import Invoker, RetryPolicy, RunContext, Services, SystemClock
-from agentkit.core.testing import FakeLLM, Turn
+from agentkit.core.testing import FakeClock, FakeLLM, Turn
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
 from agentkit.state.journal.codec import decode_rows
@@ -124,6 +124,14 @@ async def kinds_of(port: JournalPort, run_id: str = RUN) -> list[str]:
 async def messages_of(port: JournalPort, run_id: str = RUN) -> list[Message]:
     """The transcript as it would be sent now."""
     return list((await load(port, run_id)).main.transcript.view())
+
+
+class Hurried(FakeClock):
+    """A clock that is moved by whoever sleeps."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that time pass."""
+        self.advance(seconds)
 
 
 class Borders(StoreWrapper):

@@ -9,11 +9,12 @@ import pytest
 
 from agentkit.agents import Agent, AgentResult
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import LeaseLost, RunInUse, StoreMisused
+from agentkit.core.contracts.errors import LeaseLost, RunInUse, RunParked, StoreMisused
 from agentkit.core.runtime.context import MAX_RECOVERIES
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal.owner import owner_id
+from agentkit.testing.suspensions import cancelled_at
 from agentkit.tools import ToolContext, tool
 from tests.agents.kit import (
     RUN,
@@ -29,6 +30,7 @@ from tests.agents.kit import (
     then,
     told,
 )
+from tests.crash.bench import Slow
 
 
 @tool(side_effecting=False)
@@ -361,3 +363,30 @@ async def test_a_run_that_was_never_begun_is_begun_however_many_died() -> None:
     assert head is not None
     assert MAX_RECOVERIES < head.recoveries
     assert ("done", e.RunStarted) == (result.output, type(first.body))
+
+
+async def test_a_claim_that_parks_passes_its_cancellation_on() -> None:
+    """Whoever is cancelled on the way to a run that kills its workers, at whichever await: he gets
+    his cancellation, nobody is left with the lease, and the run is parked by him or the next.
+    """
+    recorded = InMemoryCheckpointStore()
+    await agent_of(look).run(TASK, context(then(LLM_TURNS), recorded))
+    begun = (await entries_of(recorded))[:3]
+    number, cancelled = 0, 1
+    while cancelled:
+        number += 1
+        store = await dead_worker(begun)
+        for _ in range(MAX_RECOVERIES):
+            head = await store.head(RUN)
+            assert head is not None
+            await store.acquire(RUN, owner_id("d-dead"), 15.0, supersede=head.epoch)
+        ctx = context(then(LLM_TURNS), Slow(store))
+        try:
+            cancelled = await cancelled_at(agent_of(look).run(TASK, ctx), {number})
+        except RunParked:
+            cancelled = 0
+
+        with pytest.raises(RunParked):
+            await agent_of(look).run(TASK, context(then(LLM_TURNS), store))
+        assert 1 == len(await bodies_of(store, e.Parked))
+    assert number > 8

@@ -30,10 +30,12 @@ from agentkit.state.checkpoints.adapters import (
 )
 from agentkit.state.checkpoints.adapters._sqlite_guard import Guard
 from agentkit.state.journal.journal import append_note
+from agentkit.testing.faulty import Fault, FaultyStore
 from agentkit.tools import Tool, ToolContext, Transaction, tool
 from tests.agents.kit import (
     RUN,
     TASK,
+    Hurried,
     agent_of,
     bodies_of,
     call,
@@ -47,6 +49,8 @@ from tests.agents.kit import (
 )
 
 T = TypeVar("T")
+READS = 2
+"""How often a new run's worker reads before it acts."""
 
 
 class Ledger:
@@ -331,6 +335,45 @@ async def test_a_lost_acknowledgement_is_looked_up(ledger: Ledger) -> None:
     assert [500] == ledger.payments()
     assert 1 == len(store.transactions)
     assert ["tool_call pay", "tool_result pay=paid 500", "step iteration:1"] == told(events)[:3]
+
+
+async def test_a_commit_that_is_confirmed_only_by_a_reload_tells_its_step(ledger: Ledger) -> None:
+    """The answer is lost, and the store away for a while: once it is back the call's entries are
+    found in it, and its result and its step are told like any others.
+    """
+    store = FaultyStore(ledger.store, Fault("after", "transact"))
+    store.faults.append(Fault("before", "read", call=READS + 1, times=4))
+    run = agent_of(pay).stream(
+        TASK, context(then(calls(call("pay", cents=500))), store, clock=Hurried())
+    )
+
+    events = told(await events_of(run))
+
+    assert {"after": 1, "before": 4} == store.fired
+    assert ["tool_call pay", "tool_result pay=paid 500", "step iteration:1"] == events[:3]
+    assert [500] == ledger.payments()
+
+
+async def test_a_release_that_is_confirmed_only_by_a_reload_counts(ledger: Ledger) -> None:
+    """The transaction that ends the tenure gives the lease back: it is not given back again."""
+
+    @tool(side_effecting=True)
+    async def send() -> str:
+        raise OutcomeUnknown("no answer")
+
+    asked = [call("send", call_id="c1")]
+    asked += [call("pay", call_id=f"c{number}", cents=number) for number in (2, 3)]
+    store = FaultyStore(ledger.store, Fault("after", "transact", call=2))
+    store.faults.append(Fault("before", "read", call=READS + 1, times=4))
+    ctx = context(then(calls(*asked)), store, clock=Hurried())
+
+    result = await agent_of(pay, send).run(TASK, ctx)
+
+    assert {"after": 1, "before": 4} == store.fired
+    assert "suspended" == result.stop_reason
+    assert [2, 3] == ledger.payments()
+    assert ["StepCompleted"] == (await kinds_of(ledger.store))[-1:]
+    assert 3 == store.calls["append"]  # its start, the answer, and that nobody knows of `send`
 
 
 async def test_a_commit_that_failed_is_made_again(

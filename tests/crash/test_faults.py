@@ -5,6 +5,7 @@ yet; never another one, and no effect twice.
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
 from agentkit.agents import Agent, AgentResult
@@ -12,17 +13,18 @@ from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts.errors import StoreError, StoreUnreachable
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.ports import JournalPort
-from agentkit.core.contracts.types import Decision
+from agentkit.core.contracts.types import JSON, Decision, ToolCall
 from agentkit.core.runtime import Invoker, RunContext, Services, SystemClock
-from agentkit.core.testing import FakeLLM
+from agentkit.core.testing import FakeLLM, Turn
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, SqliteCheckpointStore
 from agentkit.testing.crash import CrashingLLM, CrashPlan
 from agentkit.testing.crash.scenario import answer, make_tools
 from agentkit.testing.effects import EffectLog
-from agentkit.testing.faulty import Fault, FaultKind, FaultyStore
+from agentkit.testing.faulty import Fault, FaultKind, FaultyStore, Operation
 from agentkit.testing.invariants import Evidence, ToolKind, check, read_rows, report
 from agentkit.testing.lines import JsonLines
+from agentkit.tools import ToolContext, Transaction, tool
 
 TASK = "Do it."
 STEPS = 2
@@ -175,3 +177,102 @@ async def test_f072_a_failing_acquire_writes_nothing(
     assert {kind: 1} == store.fired
     assert () == await read_rows(rig.inner, "r")
     await rig.assert_sound(await rig.run(rig.inner))
+
+
+class Till:
+    """A run whose tools pay in the transaction of their outcome, and mail once per address."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        self.path = path / "runs.db"
+        self.store = SqliteCheckpointStore(self.path)
+        self.mails: list[str] = []
+
+        @tool(side_effecting=True, transactional=True)
+        def pay(cents: int, transaction: Transaction) -> str:
+            transaction.execute("CREATE TABLE IF NOT EXISTS payment (cents)")
+            transaction.execute("INSERT INTO payment VALUES (?)", (cents,))
+            return f"paid {cents}"
+
+        @tool(side_effecting=True, idempotent=True)
+        async def mail(to: str, context: ToolContext) -> JSON:
+            return await context.once(to, 60.0, lambda: self.mails.append(to))
+
+        self.agent = Agent("clerk", cognition=ReActCognition([pay, mail]))
+
+    async def run(self, store: JournalPort) -> AgentResult:
+        """Pay twice in one turn, mail in the next."""
+        turns = [
+            Turn(tool_calls=(_call("pay", 1, cents=500), _call("pay", 2, cents=700))),
+            Turn(tool_calls=(_call("mail", 3, to="ann"),)),
+            Turn("done"),
+        ]
+        llm = FakeLLM(lambda messages: turns[sum(one.role == "assistant" for one in messages)])
+        services = Services(
+            invoker=Invoker(llm), checkpointer=Checkpointer(port=store), clock=Impatient()
+        )
+        return await self.agent.run(TASK, RunContext(correlation_id="r", services=services))
+
+    def payments(self) -> list[object]:
+        """What was paid, as another program sees it."""
+        other = apsw.Connection(str(self.path))
+        try:
+            return [cents for (cents,) in other.execute("SELECT cents FROM payment ORDER BY cents")]
+        finally:
+            other.close()
+
+
+def _call(name: str, number: int, **arguments: JSON) -> ToolCall:
+    return ToolCall(f"c{number}", name, arguments)
+
+
+@pytest.mark.parametrize("operation", ["transact", "claim_value", "settle_value", None])
+@pytest.mark.parametrize("kind", ["before", "after", "twice", "delay"])
+async def test_f045_one_fault_leaves_no_transactional_call_in_doubt(
+    tmp_path: Path, kind: FaultKind, operation: Operation | None
+) -> None:
+    """F045: the n-th transaction, claim or settling (or any call of the store) goes wrong, or its
+    answer is lost: each payment is made once and the mail once, and nobody is asked.
+    """
+    number, fired = 0, 0
+    while True:
+        number += 1
+        till = Till(tmp_path / str(number))
+        store = FaultyStore(till.store, Fault(kind, operation, call=number, seconds=0.01))
+        try:
+            result = await till.run(store)
+        except StoreError:
+            assert operation is None
+            result = await till.run(till.store)
+        assert ("done", None) == (result.output, result.suspended)
+        assert [500, 700] == till.payments()
+        assert ["ann"] == till.mails
+        await till.store.aclose()
+        if not store.fired:
+            break
+        fired += store.fired[kind]
+    assert fired == (number - 1 if operation is None else 1 + (operation == "transact"))
+
+
+@pytest.mark.parametrize("kind", ["before", "after"])
+async def test_f045_an_outage_at_any_transaction_leaves_both_or_neither(
+    tmp_path: Path, kind: FaultKind
+) -> None:
+    """F045: no transaction goes through any more, or each says that it did not, and after the
+    first of them nothing can be read: the next worker makes the calls that were not made.
+    """
+    for number in (1, 2):
+        till = Till(tmp_path / str(number))
+        outage = Fault(kind, "transact", call=number, times=MOST_CALLS)
+        unread = Fault("before", "read", call=3, times=MOST_CALLS)
+        store = FaultyStore(till.store, outage, unread)
+        with pytest.raises(StoreUnreachable):
+            await till.run(store)
+        assert store.fired[kind] > 0
+
+        result = await till.run(till.store)
+
+        assert ("done", None) == (result.output, result.suspended)
+        assert [500, 700] == till.payments()
+        assert ["ann"] == till.mails
+        await till.store.aclose()

@@ -47,6 +47,7 @@ from tests.agents.kit import (
     RUN,
     TASK,
     Borders,
+    Hurried,
     agent_of,
     call,
     calls,
@@ -621,14 +622,6 @@ async def test_a_decision_that_was_not_applied_yet_is_not_the_forks() -> None:
 
 
 # --- crashes and faults ---------------------------------------------------------------------------
-
-
-class Hurried(FakeClock):
-    """A clock that is moved by whoever sleeps."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Let that time pass."""
-        self.advance(seconds)
 
 
 def fork_and_die(argument: JSONObject) -> None:

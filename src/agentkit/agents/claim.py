@@ -96,7 +96,7 @@ async def claim(
     )
     tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
     if _kills_workers(lease, limit=context.services.max_recoveries):
-        return await _park(port, lease, clock=clock)
+        return await _park(port, lease, clock=clock, cancelled=cancelled)
     claimed = Claimed(WorkingJournal(port, state, clock=clock, lease=lease), tenure, heartbeat)
     opening = _Opening(port, context, spec, task, prepare)
     opened = await opening.open(claimed, cancelled=cancelled)
@@ -126,14 +126,20 @@ def _kills_workers(lease: Lease, *, limit: int) -> bool:
     return lease.took_over and lease.head.seq > 0 and lease.head.recoveries > limit
 
 
-async def _park(port: JournalPort, lease: Lease, *, clock: ClockPort) -> RunState:
-    """Park a run that kills its workers; it is not read, since that may be what kills them."""
+async def _park(
+    port: JournalPort, lease: Lease, *, clock: ClockPort, cancelled: asyncio.CancelledError | None
+) -> RunState:
+    """Park a run that kills its workers; it is not read, since that may be what kills them. Then
+    raise the cancellation that came before.
+    """
     state = RunState.unread(lease.head)
     journal = Journal(port, state, clock=clock, lease=lease)
     died = lease.head.recoveries
     text = RECOVERIES_TEXT.format(died=died, run=lease.run)
     bodies: list[e.Body] = [_taken(state, lease), e.Parked("recoveries", text)]
     await journal.commit(lambda _: bodies, lane="", release=lambda _: True)
+    if cancelled is not None:
+        raise cancelled
     return state
 
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
     OutcomeUnknown,
     ResultNotStorable,
     StoreMisused,
-    StoreUnreachable,
 )
 from agentkit.core.contracts.once import keeps_values
 from agentkit.core.contracts.types import JSON
 from agentkit.core.contracts.values import decode_value, encode_value
 from agentkit.core.runtime import Services
-from agentkit.state.journal.journal import APPEND_RETRY_SECONDS, Journal
+from agentkit.state.journal.journal import Journal, insist
 from agentkit.tools.outcome import MAX_RESULT_BYTES
 
 __all__ = ["Recording"]
-
-_T = TypeVar("_T")
 
 
 class Recording:
@@ -76,8 +72,9 @@ class Recording:
         async with self._turns.setdefault(key, asyncio.Lock()):
             self._check()
             token = self._services.chance.token()
-            claim = await self._insist(
-                lambda: port.claim_value(key, token=token, ttl_seconds=ttl_seconds)
+            claim = await insist(
+                lambda: port.claim_value(key, token=token, ttl_seconds=ttl_seconds),
+                clock=self._services.clock,
             )
             if claim.state == "settled":
                 return decode_value(claim.value)
@@ -90,14 +87,8 @@ class Recording:
             if len(value) > MAX_RESULT_BYTES:
                 text = f"the value of {key!r} has {len(value)} characters"
                 raise ResultNotStorable(f"{text}, the limit is {MAX_RESULT_BYTES}")
-            await self._insist(lambda: port.settle_value(key, token=token, value=value))
+            await insist(
+                lambda: port.settle_value(key, token=token, value=value),
+                clock=self._services.clock,
+            )
             return decode_value(value)
-
-    async def _insist(self, request: Callable[[], Awaitable[_T]]) -> _T:
-        """Send a request that may be repeated until the store has answered."""
-        for seconds in APPEND_RETRY_SECONDS:
-            try:
-                return await request()
-            except StoreUnreachable:
-                await self._services.clock.sleep(seconds)
-        return await request()

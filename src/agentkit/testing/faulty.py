@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from agentkit.core.contracts.errors import StoreUnreachable
 from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
-from agentkit.core.contracts.ports import ClockPort, JournalPort
+from agentkit.core.contracts.once import Claim
+from agentkit.core.contracts.ports import ClockPort, JournalPort, ToolThreads
+from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.runtime import SystemClock
 from agentkit.state.checkpoints.adapters import StoreWrapper
 
@@ -18,9 +20,11 @@ __all__ = ["OPERATIONS", "Fault", "FaultKind", "FaultyStore", "Operation"]
 
 _T = TypeVar("_T")
 
-Operation: TypeAlias = Literal["acquire", "append", "read", "head", "renew"]
+Operation: TypeAlias = Literal[
+    "acquire", "append", "read", "head", "renew", "transact", "claim_value", "settle_value"
+]
 
-OPERATIONS: tuple[Operation, ...] = ("acquire", "append", "read", "head", "renew")
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 """What a `FaultyStore` counts and disturbs."""
 
 FaultKind: TypeAlias = Literal["before", "after", "twice", "delay"]
@@ -110,6 +114,44 @@ class FaultyStore(StoreWrapper):
         """See `JournalPort.head`."""
         forward = super().head
         return await self._disturbed("head", lambda: forward(run))
+
+    async def transact(
+        self,
+        run: str,
+        act: Callable[[Transaction], _T],
+        conclude: Callable[[_T], Proposal | None],
+        *,
+        after: int,
+        lease: Lease,
+        threads: ToolThreads,
+        timeout_seconds: float,
+    ) -> bool:
+        """See `TransactionalPort.transact`; done `twice` it is refused the second time."""
+        forward = super().transact
+        return await self._disturbed(
+            "transact",
+            lambda: forward(
+                run,
+                act,
+                conclude,
+                after=after,
+                lease=lease,
+                threads=threads,
+                timeout_seconds=timeout_seconds,
+            ),
+        )
+
+    async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
+        """See `OncePort.claim_value`."""
+        forward = super().claim_value
+        return await self._disturbed(
+            "claim_value", lambda: forward(key, token=token, ttl_seconds=ttl_seconds)
+        )
+
+    async def settle_value(self, key: str, *, token: str, value: str) -> bool:
+        """See `OncePort.settle_value`."""
+        forward = super().settle_value
+        return await self._disturbed("settle_value", lambda: forward(key, token=token, value=value))
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """See `JournalPort.renew`; a `delay` is not slept here, where it would block."""

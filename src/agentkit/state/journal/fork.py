@@ -21,7 +21,6 @@ from agentkit.core.contracts.errors import (
     RunError,
     RunIdReused,
     StoreError,
-    StoreUnreachable,
     VersionNotFound,
 )
 from agentkit.core.contracts.heads import Lease, Row
@@ -31,7 +30,7 @@ from agentkit.core.contracts.types import JSON, Question
 from agentkit.core.contracts.values import to_text
 from agentkit.state.journal.codec import decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.journal import APPEND_RETRY_SECONDS, PAGE_ROWS, Journal, load_known
+from agentkit.state.journal.journal import PAGE_ROWS, Journal, insist, load_known
 from agentkit.state.journal.lanes import TurnState
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.state.journal.owner import is_dead, owner_id
@@ -202,21 +201,15 @@ async def _put(
     port: JournalPort, state: RunState, rows: list[Row], lease: Lease, *, clock: ClockPort
 ) -> None:
     """Append everything and release. Repeated where the store failed: equal rows go in once."""
-    delays = iter(APPEND_RETRY_SECONDS)
-    while True:
-        try:
-            await port.append(
+    try:
+        await insist(
+            lambda: port.append(
                 state.run_id, rows, after=0, lease=lease, summary=state.summary(), release=True
-            )
-        except StoreUnreachable:
-            delay = next(delays, None)
-            if delay is None:
-                raise
-            await clock.sleep(delay)
-        except HeadMoved as exc:
-            raise _taken(state.run_id) from exc
-        else:
-            return
+            ),
+            clock=clock,
+        )
+    except HeadMoved as exc:
+        raise _taken(state.run_id) from exc
 
 
 async def _give_back(port: JournalPort, lease: Lease, *, clock: ClockPort) -> None:

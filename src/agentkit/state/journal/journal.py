@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from agentkit.core.contracts.entries import Body, Entry
 from agentkit.core.contracts.errors import HeadMoved, LeaseLost, RunNotFound, StoreUnreachable
@@ -20,6 +20,7 @@ __all__ = [
     "Build",
     "Journal",
     "append_note",
+    "insist",
     "load",
     "load_known",
 ]
@@ -32,6 +33,8 @@ NOTE_ATTEMPTS = 50
 
 PAGE_ROWS = 5_000
 """Rows read at a time."""
+
+_T = TypeVar("_T")
 
 Build: TypeAlias = Callable[[RunState], Sequence[Body]]
 """Decides on the newest state what to append; called again when the head moved."""
@@ -93,6 +96,28 @@ async def append_note(
     raise StoreUnreachable(message)
 
 
+async def insist(
+    request: Callable[[], Awaitable[_T]],
+    *,
+    clock: ClockPort,
+    hurry: Callable[[], bool] = lambda: False,
+) -> _T:
+    """The answer to a request that may be repeated: a store that fails is asked again after each
+    of the `APPEND_RETRY_SECONDS`, or not at all where there is `hurry`.
+
+    Raises:
+        StoreUnreachable: it failed each time.
+    """
+    for seconds in APPEND_RETRY_SECONDS:
+        try:
+            return await request()
+        except StoreUnreachable:
+            if hurry():
+                raise
+            await clock.sleep(seconds)
+    return await request()
+
+
 class _Unsettled(NamedTuple):
     """An append that the store has not confirmed yet."""
 
@@ -149,16 +174,20 @@ class Journal:
         `release` says for the built entries whether the lease goes in the same unit; asked with
         no entries, it may release alone.
 
+        A caller that is cancelled, also while it waits for another append of this journal, gets
+        its cancellation once what it has to say is durable.
+
         Returns the durable entries; empty when nothing was to be said.
         """
-        async with self._lock:
-            try:
-                entries = await self._commit(build, lane, note_id, release=release, follow=follow)
-            finally:
-                cancelled, self._cancelled = self._cancelled, None
-            if cancelled is not None:
-                raise cancelled
-            return entries
+        self._cancelled = await _taken(self._lock)
+        try:
+            entries = await self._commit(build, lane, note_id, release=release, follow=follow)
+        finally:
+            cancelled, self._cancelled = self._cancelled, None
+            self._lock.release()
+        if cancelled is not None:
+            raise cancelled
+        return entries
 
     @property
     def port(self) -> JournalPort:
@@ -275,10 +304,19 @@ class Journal:
         are sent again: the store answers by comparing them with what it holds. The cancellation
         counts once the commit has come to its end.
         """
-        delays = iter(APPEND_RETRY_SECONDS)
+        head = await insist(
+            lambda: self._sent(rows, after, release=release),
+            clock=self._clock,
+            hurry=lambda: self._cancelled is not None,
+        )
+        self._unsettled = None
+        self.released = self.released or release
+        return head
+
+    async def _sent(self, rows: Sequence[Row], after: int, *, release: bool) -> Head:
         while True:
             try:
-                head = await self._port.append(
+                return await self._port.append(
                     self.state.run_id,
                     rows,
                     after=after,
@@ -291,15 +329,18 @@ class Journal:
             except LeaseLost:
                 self.fenced = True
                 raise
-            except StoreUnreachable:
-                delay = next(delays, None)
-                if delay is None or self._cancelled is not None:
-                    raise
-                await self._clock.sleep(delay)
-            else:
-                self._unsettled = None
-                self.released = self.released or release
-                return head
+
+
+async def _taken(lock: asyncio.Lock) -> asyncio.CancelledError | None:
+    """Take the lock, however often the caller is cancelled while it waits; with the last time."""
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        try:
+            await lock.acquire()
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+        else:
+            return cancelled
 
 
 async def _catch_up(port: JournalPort, state: RunState, upto: int | None) -> None:

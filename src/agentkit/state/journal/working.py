@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from agentkit.core.contracts.entries import Body, Entry
@@ -11,7 +12,7 @@ from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.transactions import Proposal, Transaction, can_transact
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.journal import APPEND_RETRY_SECONDS, Journal, load
+from agentkit.state.journal.journal import Journal, insist, load
 
 __all__ = ["WorkingJournal"]
 
@@ -45,28 +46,26 @@ class WorkingJournal(Journal):
         Raises:
             TransactionOver: the tool took too long; nothing of it happened.
         """
-        async with self._lock:
-            delays = iter(APPEND_RETRY_SECONDS)
+        made = _Made()
+        attempt = partial(self._transact, act, build, made, lane=lane, release=release)
+
+        async def request() -> list[Entry]:
             while True:
                 await self._level()
+                if made.rows and await self._has(made):
+                    return self._confirmed(made)
+                made.clear(after=self.state.seq)
                 if not wanted(self.state):
                     return []
                 try:
-                    return await self._transact(
-                        act,
-                        build,
-                        lane=lane,
-                        release=release,
-                        threads=threads,
-                        timeout_seconds=timeout_seconds,
-                    )
+                    await attempt(threads=threads, timeout_seconds=timeout_seconds)
                 except HeadMoved:
                     self._overtaken = True
-                except StoreUnreachable:
-                    delay = next(delays, None)
-                    if delay is None:
-                        raise
-                    await self._clock.sleep(delay)
+                else:
+                    return self._confirmed(made)
+
+        async with self._lock:
+            return await insist(request, clock=self._clock)
 
     async def _level(self) -> None:
         """See that the state is the store's, and everything in it is confirmed."""
@@ -91,36 +90,33 @@ class WorkingJournal(Journal):
         self,
         act: Callable[[Transaction], _T],
         build: Callable[[RunState, _T], Sequence[Body]],
+        made: _Made,
         *,
         lane: str,
         release: Callable[[Sequence[Body]], bool],
         threads: ToolThreads,
         timeout_seconds: float,
-    ) -> list[Entry]:
+    ) -> None:
         port, lease = can_transact(self._port), self._lease
         if port is None or lease is None:
             message = f"run {self.state.run_id!r}: its store has no transactions for tools"
             raise AssertionError(message)
-        after = self.state.seq
-        entries: list[Entry] = []
-        rows: list[Row] = []
-        proposal: Proposal | None = None
 
         def conclude(ended: _T) -> Proposal | None:
-            nonlocal entries, rows, proposal
             bodies = build(self.state, ended)
-            if bodies:
-                self._overtaken = True  # until the store is known to have them
-                entries, rows = self._entries(bodies, lane, "")
-                proposal = Proposal(tuple(rows), self.state.summary(), release(bodies))
-            return proposal
+            if not bodies:
+                return None
+            self._overtaken = True  # until the store is known to have them
+            made.entries, made.rows = self._entries(bodies, lane, "")
+            made.release = release(bodies)
+            return Proposal(tuple(made.rows), self.state.summary(), made.release)
 
         try:
             await port.transact(
                 self.state.run_id,
                 act,
                 conclude,
-                after=after,
+                after=made.after,
                 lease=lease,
                 threads=threads,
                 timeout_seconds=timeout_seconds,
@@ -129,23 +125,29 @@ class WorkingJournal(Journal):
             self.fenced = True
             raise
         except StoreUnreachable:
-            if not rows or not await self._has(rows, after):
+            if not made.rows or not await insist(lambda: self._has(made), clock=self._clock):
                 raise
-        if proposal is not None:
+        if made.rows:
             self._overtaken = False
-            self.released = self.released or proposal.release
-        return entries
 
-    async def _has(self, rows: Sequence[Row], after: int) -> bool:
+    async def _has(self, made: _Made) -> bool:
         """Whether the store has these rows."""
-        delays = iter(APPEND_RETRY_SECONDS)
-        while True:
-            try:
-                found = await self._port.read(self.state.run_id, after=after, limit=len(rows))
-            except StoreUnreachable:
-                delay = next(delays, None)
-                if delay is None:
-                    raise
-                await self._clock.sleep(delay)
-            else:
-                return found == list(rows)
+        found = await self._port.read(self.state.run_id, after=made.after, limit=len(made.rows))
+        return found == made.rows
+
+    def _confirmed(self, made: _Made) -> list[Entry]:
+        self.released = self.released or made.release
+        return made.entries
+
+
+class _Made:
+    """What the newest transaction was to append; `rows` are empty where it came to nothing."""
+
+    def __init__(self) -> None:
+        self.clear(after=0)
+
+    def clear(self, *, after: int) -> None:
+        self.after = after
+        self.entries: list[Entry] = []
+        self.rows: list[Row] = []
+        self.release = False
