@@ -81,7 +81,7 @@ def test_a_store_that_does_not_hear_a_failed_commit_is_seen(
     """The rig finds an acknowledgement of what is not durable."""
     monkeypatch.setattr(sqlite, "write_group", deaf)
 
-    done = [tried(number, kind="error", lasting=False) for number in range(42, 92, 4)]
+    done = [tried(number, kind="error", lasting=False) for number in range(44, 110, 5)]
 
     wrong = [what for trial in done for what in trial.wrong]
     assert any("was acknowledged and is not durable" in what for what in wrong)
