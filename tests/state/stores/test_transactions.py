@@ -514,6 +514,64 @@ async def test_a_transaction_is_used_no_more_once_its_tool_has_returned(
     assert [] == payments(tmp_path)
 
 
+class Gate:
+    """A seat's gate: threads named `leaked` are held up in front of it until they are let go."""
+
+    def __init__(self) -> None:
+        self.acquire, self.release = (lock := threading.Lock()).acquire, lock.release
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        if threading.current_thread().name == "leaked":
+            self.reached.set()
+            assert self.go_on.wait(30)
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+async def test_a_thread_that_a_tool_has_left_behind_does_nothing_unguarded(
+    sqlite: Store,
+    paying: Lease,
+    tmp_path: Path,
+    threads: DaemonThreads,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had begun a statement when the tool returned, and comes to the connection when everything
+    is let through there: it is refused, and the store's tables are as they were.
+    """
+    transactions, gate = sqlite._engine.transactions, Gate()
+    seat = transactions._seat()
+    monkeypatch.setattr(seat, "gate", gate)
+    transactions.give_back(seat)
+    raised: list[type[BaseException]] = []
+    left_behind: list[threading.Thread] = []
+
+    def leave(transaction: Transaction) -> None:
+        try:
+            transaction.execute("DELETE FROM agentkit_entry")
+        except TransactionOver as exc:
+            raised.append(type(exc))
+
+    def act(transaction: Transaction) -> str:
+        thread = threading.Thread(target=leave, args=[transaction], name="leaked", daemon=True)
+        left_behind.append(thread)
+        thread.start()
+        assert gate.reached.wait(30)
+        return pay(transaction)
+
+    def conclude(text: str) -> Proposal:
+        gate.go_on.set()
+        left_behind[0].join(30)
+        return outcome(text)
+
+    assert await transact(sqlite, paying, act, conclude, threads=threads)
+    assert [TransactionOver] == raised
+    assert [500] == payments(tmp_path)
+    assert [*rows(1), row(2, "paid")] == await sqlite.read("r")
+
+
 async def test_a_wrapper_has_what_its_store_has() -> None:
     """Memory has no transactions for tools, so neither has a wrapper around it."""
     assert not isinstance(InMemoryCheckpointStore(), TransactionalPort)

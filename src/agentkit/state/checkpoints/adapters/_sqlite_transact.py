@@ -208,9 +208,11 @@ class _Job(Generic[_T]):
         """Run one statement of the tool."""
         guard = self._guard
         if guard is None:
-            raise TransactionOver("the transaction is over: it ends when its tool returns")
+            raise _returned()
         try:
             with self._seat.gate:
+                if self._guard is not guard:  # a thread that the tool has left behind
+                    raise _returned()
                 if not self._seat.holds(guard.db):
                     raise self._gone()
                 return guard.run(work, sql)
@@ -315,6 +317,10 @@ class _Job(Generic[_T]):
             f"the store {self._owner.file.path} was closed, or the process forked, in the middle "
             "of a transaction, which was rolled back. Try again."
         )
+
+
+def _returned() -> TransactionOver:
+    return TransactionOver("the transaction is over: it ends when its tool returns")
 
 
 class _Statements(Generic[_T]):
