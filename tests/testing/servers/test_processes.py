@@ -12,7 +12,7 @@ import pytest
 
 from agentkit.testing.servers import PostgresServer, RedisServer, ServerFailed
 from agentkit.testing.servers.ports import take_port
-from agentkit.testing.servers.processes import ServerProcess, make_folder, wait_until
+from agentkit.testing.servers.processes import ServerProcess, make_folder, run_tool, wait_until
 
 STARTERS = {
     "postgres": "PostgresServer(fsync=False)",
@@ -120,11 +120,14 @@ def test_the_kernel_ends_a_server_whose_keeper_is_killed() -> None:
 
 
 def test_a_program_that_is_none_says_so() -> None:
-    """A command that cannot be run ends with the status that shells use."""
+    """A command that cannot be run ends with the status that shells use; its log says why."""
     folder = make_folder("none")
     process = ServerProcess(["/nonexistent"], folder=folder)
 
     assert 127 == process.wait()
+    assert "/nonexistent" in process.log
+    with pytest.raises(ServerFailed, match="/nonexistent"):
+        run_tool(["/nonexistent"])
     shutil.rmtree(folder)
 
 

@@ -120,6 +120,7 @@ def test_a_cluster_is_whole_again_after_a_node_was_killed() -> None:
         assert ["7"] * 20 == [cluster.node_of(key).ask("GET", key) for key in keys]
 
 
+@pytest.mark.slow
 def test_a_stale_replica_is_promoted() -> None:
     """A replica that missed a write is the master without it when the old one was killed."""
     with RedisSentinel(appendonly=True, appendfsync="always", down_after_ms=500) as group:

@@ -89,6 +89,8 @@ def _start(order: Order) -> int:
         if os.getppid() == keeper:
             os.chdir(order.folder)
             os.execv(order.command[0], order.command)  # noqa: S606 - no shell is wanted
+    except OSError as exc:
+        os.write(2, f"{order.command[0]}: {exc}\n".encode())
     finally:
         os._exit(127)
 

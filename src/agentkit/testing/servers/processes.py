@@ -183,6 +183,8 @@ def run_tool(command: Sequence[str], *, seconds: float = 120.0) -> str:
         )
     except subprocess.TimeoutExpired:
         raise ServerFailed(f"{command[0]} did not end within {seconds:g} s") from None
+    except OSError as exc:
+        raise ServerFailed(f"{command[0]} cannot be run by the servers' user: {exc}") from exc
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-_LOG_CHARACTERS:]
         raise ServerFailed(f"{Path(command[0]).name} failed ({done.returncode}): {said}")
