@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from agentkit.cli.exits import EXIT_CODES, FAILED
+from agentkit.cli.keeping import COMMANDS
+from agentkit.cli.options import JSON_OUT, STORE, example
 from agentkit.cli.statuses import STATUSES
 
 if TYPE_CHECKING:
@@ -32,12 +34,6 @@ __all__ = [
     "unpark",
 ]
 
-_STORE = click.option(
-    "--store",
-    metavar="URL",
-    help="Where runs are kept; AGENTKIT_STORE_URL, else sqlite:///agentkit.db.",
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _WAIT = click.option(
     "--wait",
     "wait_seconds",
@@ -68,13 +64,8 @@ def main() -> None:
         sys.exit(FAILED)
 
 
-def _example(*lines: str) -> str:
-    """The end of a help text; its first character keeps click from filling the lines."""
-    return "\n  ".join(["\b\nExample:", *lines])
-
-
 @click.group(
-    epilog=_example(
+    epilog=example(
         'agentkit run shop:agent "Order 20 bulbs" --run-id t1',
         "agentkit resume t1",
         "agentkit show t1",
@@ -88,15 +79,15 @@ def cli() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-@cli.command(epilog=_example('agentkit run shop.agents:buyer "Order 20 bulbs" --run-id order-17'))
+@cli.command(epilog=example('agentkit run shop.agents:buyer "Order 20 bulbs" --run-id order-17'))
 @click.argument("reference", metavar="MODULE:AGENT")
 @click.argument("task")
 @click.option("--run-id", help="The run's id; a random one is made and shown otherwise.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-@_STORE
+@STORE
 @_WAIT
-@_JSON
+@JSON_OUT
 def run(
     *,
     reference: str,
@@ -115,7 +106,7 @@ def run(
     drive(order, store_url=store, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit resume order-17 --answer q9=skip"))
+@cli.command(epilog=example("agentkit resume order-17 --answer q9=skip"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--agent", "reference", metavar="MODULE:AGENT", help="The agent that carries it on.")
 @click.option(
@@ -127,9 +118,9 @@ def run(
 )
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-@_STORE
+@STORE
 @_WAIT
-@_JSON
+@JSON_OUT
 def resume(
     *,
     run_id: str,
@@ -156,7 +147,7 @@ def resume(
     drive(order, store_url=store, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit runs --status suspended"))
+@cli.command(epilog=example("agentkit runs --status suspended"))
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs of this status.")
 @click.option("--agent", help="Only runs of this agent.")
 @click.option(
@@ -168,8 +159,8 @@ def resume(
     help="At most so many, up to 1000.",
 )
 @click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
-@_STORE
-@_JSON
+@STORE
+@JSON_OUT
 def runs(
     *,
     status: str | None,
@@ -185,11 +176,11 @@ def runs(
     list_runs(store, status=status, agent=agent, limit=limit, tenant=tenant, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit show order-17"))
+@cli.command(epilog=example("agentkit show order-17"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-@_STORE
-@_JSON
+@STORE
+@JSON_OUT
 def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
     """Show a run's timeline: steps, tools, answers, crashes and takeovers, calls in doubt."""
     from agentkit.cli.looking import show_run
@@ -197,7 +188,7 @@ def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
     show_run(store, run_id, tenant=tenant, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit fork order-17 --from 2 --message 'Take the cheaper one.'"))
+@cli.command(epilog=example("agentkit fork order-17 --from 2 --message 'Take the cheaper one.'"))
 @click.argument("run_id", metavar="RUN")
 @click.option(
     "--from",
@@ -216,8 +207,8 @@ def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
 )
 @click.option("--message", metavar="TEXT", help="What the user adds after that turn.")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-@_STORE
-@_JSON
+@STORE
+@JSON_OUT
 def fork(
     *,
     run_id: str,
@@ -239,10 +230,10 @@ def fork(
     fork_run(order, store_url=store, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit status --json"))
+@cli.command(epilog=example("agentkit status --json"))
 @click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
-@_STORE
-@_JSON
+@STORE
+@JSON_OUT
 def status(*, tenant: str, store: str | None, as_json: bool) -> None:
     """Count runs by status, for a probe."""
     from agentkit.cli.looking import count_runs
@@ -250,13 +241,13 @@ def status(*, tenant: str, store: str | None, as_json: bool) -> None:
     count_runs(store, tenant=tenant, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit unpark order-17 --why 'the quota was raised'"))
+@cli.command(epilog=example("agentkit unpark order-17 --why 'the quota was raised'"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--by", default="", help="Who says so, for the record.")
 @click.option("--why", default="", help="What was mended, for the record.")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-@_STORE
-@_JSON
+@STORE
+@JSON_OUT
 def unpark(
     *, run_id: str, by: str, why: str, tenant: str, store: str | None, as_json: bool
 ) -> None:
@@ -266,12 +257,12 @@ def unpark(
     unpark_run(store, run_id, by=by, why=why, tenant=tenant, as_json=as_json)
 
 
-@cli.group(epilog=_example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
+@cli.group(epilog=example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
 def tool() -> None:
     """Say what became of a tool's call."""
 
 
-@tool.command(epilog=_example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
+@tool.command(epilog=example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
 @click.argument("run_id", metavar="RUN")
 @click.argument("call", metavar="CALL")
 @click.option("--done", metavar="VALUE", help="It took effect; what the tool returned.")
@@ -281,8 +272,8 @@ def tool() -> None:
 @click.option("--by", default="", help="Who says so, for the record.")
 @click.option("--why", default="", help="Why, for the record; told to the model with --skip.")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-@_STORE
-@_JSON
+@STORE
+@JSON_OUT
 def settle(*, store: str | None, as_json: bool, **order: Unpack[SettleOrder]) -> None:
     """Settle a call that may or may not have happened. Nothing is run by this.
 
@@ -294,9 +285,9 @@ def settle(*, store: str | None, as_json: bool, **order: Unpack[SettleOrder]) ->
     settling.settle(order, store_url=store, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit doctor --store sqlite:///runs.db"))
-@_STORE
-@_JSON
+@cli.command(epilog=example("agentkit doctor --store sqlite:///runs.db"))
+@STORE
+@JSON_OUT
 def doctor(*, store: str | None, as_json: bool) -> None:
     """Check this installation and its store. Nothing is changed."""
     from agentkit.cli.doctor import examine
@@ -304,10 +295,10 @@ def doctor(*, store: str | None, as_json: bool) -> None:
     examine(store, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit demo"))
+@cli.command(epilog=example("agentkit demo"))
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this real model; costs a few cents.")
 @click.option("--keep", metavar="FOLDER", help="Keep the run's files in this new folder.")
-@_JSON
+@JSON_OUT
 def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
     """Kill an agent's workers in the middle of everything, and show what is left. Needs no key.
 
@@ -318,12 +309,12 @@ def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
     run_demo(model, keep=keep, as_json=as_json)
 
 
-@cli.command(epilog=_example("agentkit crashtest shop.agents:buyer --model script.json"))
+@cli.command(epilog=example("agentkit crashtest shop.agents:buyer --model script.json"))
 @click.argument("reference", metavar="MODULE:AGENT")
 @click.argument("task", required=False)
 @click.option("--model", "script", metavar="FILE", help="Answer as this JSON script says.")
 @click.option("--record", metavar="RUN", help="Answer as the model did in this recorded run.")
-@_STORE
+@STORE
 @click.option("--tenant", default="", help="Whose recorded run it is: the tenant of its scope.")
 @click.option("--reset", metavar="MODULE:FUNCTION", help="Called before each run: undo effects.")
 @click.option("--tool", default="", metavar="NAME", help="Kill only while this tool is in flight.")
@@ -358,7 +349,7 @@ def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="At once.")
 @click.option("--keep", default="", metavar="FOLDER", help="Keep all journals in this new folder.")
-@_JSON
+@JSON_OUT
 def crashtest(*, as_json: bool, **order: Unpack[CrashOrder]) -> None:
     """Kill your agent's workers with SIGKILL at every border of a run; tell what its tools did.
 
@@ -368,3 +359,7 @@ def crashtest(*, as_json: bool, **order: Unpack[CrashOrder]) -> None:
     from agentkit.cli.crashtest import crash
 
     crash(order, as_json=as_json)
+
+
+for command in COMMANDS:
+    cli.add_command(command)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentkitError",
     "EntryTooLarge",
+    "ExportDamaged",
     "HeadMoved",
     "InvalidDecision",
     "InvalidFork",
@@ -182,6 +183,20 @@ class JournalDamaged(RunError):
     def __init__(self, message: str, *, run_id: str, seq: int) -> None:
         super().__init__(message, run_id=run_id)
         self.seq = seq
+
+
+class ExportDamaged(AgentkitError):
+    """A file of exported runs is not as it was written.
+
+    Attributes:
+        run_id: the run at that place; empty for none.
+        line: where, from 1.
+    """
+
+    def __init__(self, message: str, *, run_id: str, line: int) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.line = line
 
 
 class JournalTooNew(AgentkitError):

@@ -7,33 +7,28 @@ only read, so it may be live, finished, or damaged behind that version.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
-    HeadMoved,
     InvalidFork,
     JournalDamaged,
     JournalTooNew,
-    RunError,
-    RunIdReused,
-    StoreError,
     VersionNotFound,
 )
-from agentkit.core.contracts.heads import Lease, Row
+from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Question
 from agentkit.core.contracts.values import to_text
 from agentkit.state.journal.codec import decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.journal import PAGE_ROWS, Journal, insist, load_known
+from agentkit.state.journal.founding import claim_new, found, give_back
+from agentkit.state.journal.journal import PAGE_ROWS, load_known
 from agentkit.state.journal.lanes import TurnState
-from agentkit.state.journal.lease import LEASE_SECONDS
-from agentkit.state.journal.owner import is_dead, owner_id
+from agentkit.state.journal.owner import owner_id
 
 __all__ = ["Fork", "fork"]
 
@@ -77,15 +72,15 @@ async def fork(
     _check_texts(run_id, message, actor)
     if (message or checked) and state.started is None:
         raise InvalidFork(f"run {run_id!r} holds snapshots alone: there is nothing to edit")
-    lease = await _claim(port, new, above=state.epoch)
+    lease = await claim_new(port, new, owner_id(f"fork-{new}"[:64]), above=state.epoch)
     try:
         body = e.Forked(run_id, version, chance.token()[:16], checked, message, actor)
         entry = e.Entry(state.seq + 1, "", lease.epoch, "", int(clock.now() * 1000), body)
         row = encode_entry(entry, before=state.check, run_id=new)
         state.apply(entry, row.check)
-        await _put(port, state, [*rows, row], lease, clock=clock)
+        await found(port, lease, [*rows, row], state.summary(), clock=clock)
     except BaseException:
-        await _give_back(port, lease, clock=clock)
+        await give_back(port, lease, clock=clock)
         raise
     return Fork(new, run_id, version, len(rows), state.questions)
 
@@ -179,46 +174,3 @@ def _check_texts(run_id: str, message: str, actor: str) -> None:
     for what, text in (("message", message), ("actor", actor)):
         if text != to_text(text) or (text and not text.strip()):
             raise InvalidFork(f"run {run_id!r}: the {what} {text[:80]!r} is no text")
-
-
-async def _claim(port: JournalPort, new: str, *, above: int) -> Lease:
-    """The lease of a run that is not there yet, with an epoch above those of the copied entries."""
-    owner = owner_id(f"fork-{new}"[:64])
-    head = await port.head(new)
-    if head is not None and head.seq:
-        raise _taken(new)
-    abandoned = head is not None and is_dead(head.owner, known_drives=lambda _: True)
-    return await port.acquire(
-        new,
-        owner,
-        LEASE_SECONDS,
-        supersede=head.epoch if head is not None and abandoned else None,
-        above=above,
-    )
-
-
-async def _put(
-    port: JournalPort, state: RunState, rows: list[Row], lease: Lease, *, clock: ClockPort
-) -> None:
-    """Append everything and release. Repeated where the store failed: equal rows go in once."""
-    try:
-        await insist(
-            lambda: port.append(
-                state.run_id, rows, after=0, lease=lease, summary=state.summary(), release=True
-            ),
-            clock=clock,
-        )
-    except HeadMoved as exc:
-        raise _taken(state.run_id) from exc
-
-
-async def _give_back(port: JournalPort, lease: Lease, *, clock: ClockPort) -> None:
-    """Release a lease under which nothing was made; where that fails it lapses by itself."""
-    journal = Journal(port, RunState(lease.run), clock=clock, lease=lease)
-    with contextlib.suppress(StoreError, RunError):
-        await journal.commit(lambda _: (), lane="", release=lambda _: True)
-
-
-def _taken(new: str) -> RunIdReused:
-    message = f"run {new!r} exists already, and a fork never changes a run; choose another id"
-    return RunIdReused(message, run_id=new)
