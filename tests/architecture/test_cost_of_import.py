@@ -7,7 +7,7 @@ import sys
 import pytest
 
 SDKS = {"anthropic", "openai"}
-HEAVY = {*SDKS, "apsw", "docstring_parser", "httpx", "httpx2", "pydantic", "rich"}
+HEAVY = {*SDKS, "apsw", "docstring_parser", "httpx", "httpx2", "psycopg", "pydantic", "rich"}
 
 IMPORT = "import agentkit"
 VERSION = """
@@ -28,7 +28,9 @@ for name in agentkit.__all__:
         pytest.param(IMPORT, {*HEAVY, "click", "asyncio"}, id="import"),
         pytest.param(VERSION, {*HEAVY, "click", "asyncio"}, id="version"),
         pytest.param(
-            ALL_NAMES, {*SDKS, "apsw", "click", "httpx", "httpx2", "rich"}, id="all-names"
+            ALL_NAMES,
+            {*SDKS, "apsw", "click", "httpx", "httpx2", "psycopg", "rich"},
+            id="all-names",
         ),
     ],
 )

@@ -53,7 +53,10 @@ def test_a_url_names_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("sqlite:///runs.db?mode=ro", "no options"),
         ("memory://shared", "nothing can follow"),
         ("mysql://host/db", "'mysql', which is unknown. Known ones: memory://"),
-        ("postgresql://host/db", "does not have a postgresql store yet"),
+        ("postgresql://host/db?schema=a&schema=b", "more than one schema"),
+        ("postgresql://host/db?schema=", "cannot be the name of a schema"),
+        ("postgresql://user:p@ss@host/db", "an @ too many"),
+        ("postgresql://host/db?no=option", "is not understood"),
         ("redis://host", "does not have a redis store yet"),
         ("rediss://host", "does not have a rediss store yet"),
         ("redis+cluster://host", "does not have a redis.cluster store yet"),
@@ -68,7 +71,9 @@ def test_a_url_that_names_none_says_why(url: str, says: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://user:hunter2@host/db",
+        "postgresql://user:hunter2@host:port/db",
+        "postgresql://user:hunter2@host/db?schema=",
+        "postgres://user:hunter2@hunter2@host/db",
         "postgresql://user:hun:ter2/@hunter2@host/db?password=hunter2&sslpassword=hunter2",
         "redis://:hunter2@host",
         "mysql://user:hunter2@host",

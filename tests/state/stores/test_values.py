@@ -96,8 +96,11 @@ async def test_a_value_that_comes_too_late_is_nobodys(store: JournalPort, clock:
     assert OPEN == await claim(store, "c")
 
 
+@pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
 async def test_a_wall_clock_that_moves_frees_nothing(store: JournalPort, clock: FakeClock) -> None:
-    """Set forward it does not make a claim lapse early, set back it only makes it last longer."""
+    """Set forward it does not make a claim lapse early, set back it only makes it last longer. Of
+    stores on this machine: a server's only clock is its wall clock.
+    """
     await claim(store, "a")
     clock.set_now(clock.now() + 10 * TTL_SECONDS)
     forward = await claim(store, "b")

@@ -30,8 +30,9 @@ class OncePort(Protocol):
 
     A key is claimed, then settled. From the claim on it is the claimant's alone until the claim's
     time is over by the store's clock; then it is as if it had never been claimed. That time goes on
-    while the machine is off, and ends no earlier because the wall clock was moved forward within
-    one boot. Values belong to no run: they stay when runs are deleted.
+    while the machine is off. In a store of this machine it ends no earlier because the wall clock
+    was moved forward within one boot; a server has its wall clock alone. Values belong to no run:
+    they stay when runs are deleted.
     """
 
     @property

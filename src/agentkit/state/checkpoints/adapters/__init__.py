@@ -5,14 +5,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentkit.state.checkpoints.adapters.memory import InMemoryCheckpointStore
+    from agentkit.state.checkpoints.adapters.postgres import PostgresCheckpointStore
+    from agentkit.state.checkpoints.adapters.redis import RedisCheckpointStore
     from agentkit.state.checkpoints.adapters.sqlite import SqliteCheckpointStore
     from agentkit.state.checkpoints.adapters.url import open_store
     from agentkit.state.checkpoints.adapters.wrapper import StoreWrapper
 
-__all__ = ["InMemoryCheckpointStore", "SqliteCheckpointStore", "StoreWrapper", "open_store"]
+__all__ = [
+    "InMemoryCheckpointStore",
+    "PostgresCheckpointStore",
+    "RedisCheckpointStore",
+    "SqliteCheckpointStore",
+    "StoreWrapper",
+    "open_store",
+]
 
 _HOMES = {
     "InMemoryCheckpointStore": "memory",
+    "PostgresCheckpointStore": "postgres",
+    "RedisCheckpointStore": "redis",
     "SqliteCheckpointStore": "sqlite",
     "StoreWrapper": "wrapper",
     "open_store": "url",

@@ -11,14 +11,14 @@ from agentkit.core.contracts.ports import JournalPort
 
 __all__ = ["open_store"]
 
-_LATER = ("postgresql", "postgres", "redis", "rediss", "redis+cluster")
+_LATER = ("redis", "rediss", "redis+cluster")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _USERINFO = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*:/+)?[^:@]*:).*@", re.DOTALL)
 _SECRET = re.compile(
     r"((?:password|passwd|pwd|secret|token|key)[a-z_]*\s*=\s*)('[^']*'|[^&;#\s]*)", re.IGNORECASE
 )
-_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
+_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
 
 
 def open_store(url: str) -> JournalPort:
@@ -27,7 +27,8 @@ def open_store(url: str) -> JournalPort:
     Args:
         url: `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, or the path of a file
             that ends in `.db`, `.sqlite` or `.sqlite3`. In a `sqlite` URL `%3F` stands for `?`, and
-            so on for other reserved characters.
+            so on for other reserved characters. `postgresql://user@host:5432/database` as libpq
+            takes it, with `?schema=…` for the tables if they are not in `agentkit`.
 
     Raises:
         InvalidStoreUrl: it is malformed, or this release has no such store. Passwords in it are
@@ -81,9 +82,32 @@ def _file(path: str) -> JournalPort:
     return SqliteCheckpointStore(path)
 
 
+def _postgres(url: str, rest: str) -> JournalPort:
+    from agentkit.state.checkpoints.adapters.postgres import PostgresCheckpointStore
+
+    address, _, options = rest.partition("?")
+    given = [option for option in options.split("&") if option]
+    schemas = [unquote(one.removeprefix("schema=")) for one in given if one.startswith("schema=")]
+    others = "&".join(one for one in given if not one.startswith("schema="))
+    if len(schemas) > 1:
+        raise InvalidStoreUrl(f"{_masked(url)!r} names more than one schema")
+    conninfo = f"postgresql://{address}" + (f"?{others}" if others else "")
+    try:
+        if not schemas:
+            return PostgresCheckpointStore(conninfo)
+        return PostgresCheckpointStore(conninfo, schema=schemas[0])
+    except InvalidStoreUrl as refused:
+        raise InvalidStoreUrl(f"{_masked(url)!r}: {refused}") from None
+
+
 def _masked(url: str) -> str:
     """The URL without passwords, for messages."""
     return _SECRET.sub(r"\1***", _USERINFO.sub(r"\1***@", url))
 
 
-_STORES: dict[str, Callable[[str, str], JournalPort]] = {"memory": _memory, "sqlite": _sqlite}
+_STORES: dict[str, Callable[[str, str], JournalPort]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}

@@ -1,0 +1,149 @@
+-- name: version
+-- The number of the newest migration, and whether anything of ours is there at all.
+SELECT max(version) FROM {schema}.agentkit_schema;
+
+-- name: has_schema
+-- Whether the schema and its table of migrations are there.
+SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL;
+
+-- name: create_schema
+-- Where everything of ours is.
+CREATE SCHEMA {schema};
+
+-- name: create_versions
+-- Which migrations were applied.
+CREATE TABLE {schema}.agentkit_schema (
+    version integer PRIMARY KEY,
+    name text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- name: lock_migrations
+-- One migrates, the others wait until its transaction has ended; works behind a pooler.
+SELECT pg_advisory_xact_lock(hashtextextended('agentkit migrations of ' || %s, 0));
+
+-- name: add_version
+-- Note that a migration was applied.
+INSERT INTO {schema}.agentkit_schema (version, name) VALUES ({number}, '{name}');
+
+-- name: durability
+-- What a commit of ours and the server itself are set to.
+SELECT {schema}.agentkit_set(%s), current_setting('synchronous_commit'), current_setting('fsync'),
+       current_setting('full_page_writes'), current_setting('lock_timeout');
+
+-- name: append
+-- Appends of several runs; the verdict of each and its head.
+SELECT a.place, a.verdict, a.now_ms, (a.head).run, (a.head).epoch, (a.head).owner,
+       (a.head).expires_ms, (a.head).seq, (a.head).tip, (a.head).claims, (a.head).status,
+       (a.head).agent, (a.head).iteration, (a.head).recoveries, (a.head).input_tokens,
+       (a.head).output_tokens, (a.head).requests, (a.head).unknown, (a.head).cached_tokens,
+       (a.head).started_at, (a.head).updated_at, (a.head).due_at, (a.head).detail
+FROM {schema}.agentkit_append(
+    %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::text[],
+    %b::boolean[], %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::integer[], %b::bytea[],
+    %b::bytea[], %s::integer, %s::bigint
+) AS a;
+
+-- name: acquire
+-- Take a lease; the head as it was before.
+SELECT a.verdict, a.taken_epoch, a.now_ms, (a.head).run, (a.head).epoch, (a.head).owner,
+       (a.head).expires_ms, (a.head).seq, (a.head).tip, (a.head).claims, (a.head).status,
+       (a.head).agent, (a.head).iteration, (a.head).recoveries, (a.head).input_tokens,
+       (a.head).output_tokens, (a.head).requests, (a.head).unknown, (a.head).cached_tokens,
+       (a.head).started_at, (a.head).updated_at, (a.head).due_at, (a.head).detail
+FROM {schema}.agentkit_acquire(
+    %b::bytea, %b::bytea, %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bigint,
+    %s::integer, %s::bigint, %s::bigint
+) AS a;
+
+-- name: renew
+-- Extend leases.
+SELECT place, verdict, seq
+FROM {schema}.agentkit_renew(
+    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %s::boolean,
+    %s::integer, %s::bigint
+);
+
+-- name: delete
+-- Remove a run that nobody holds.
+SELECT d.verdict, d.now_ms, (d.head).run, (d.head).epoch, (d.head).owner, (d.head).expires_ms,
+       (d.head).seq, (d.head).tip, (d.head).claims, (d.head).status, (d.head).agent,
+       (d.head).iteration, (d.head).recoveries, (d.head).input_tokens, (d.head).output_tokens,
+       (d.head).requests, (d.head).unknown, (d.head).cached_tokens, (d.head).started_at,
+       (d.head).updated_at, (d.head).due_at, (d.head).detail
+FROM {schema}.agentkit_delete(%b::bytea, %s::text, %s::text, %s::integer, %s::bigint) AS d;
+
+-- name: entomb
+-- Remove the entries of an ended run that nobody holds.
+SELECT {schema}.agentkit_entomb(
+    %b::bytea, %s::text, %s::text, %s::bigint, %s::integer, %s::bigint
+);
+
+-- name: head
+-- A run's head, found within its scope.
+SELECT {schema}.agentkit_now(%(at_ms)s::bigint), run, epoch, owner, expires_ms, seq, tip, claims,
+       status, agent, iteration, recoveries, input_tokens, output_tokens, requests, unknown,
+       cached_tokens, started_at, updated_at, due_at, detail
+FROM {schema}.agentkit_run
+WHERE identity = %(identity)b AND scope = %(scope)s AND run = %(run)s;
+
+-- name: hold
+-- A run's head, kept from everybody else until the transaction ends.
+SELECT {schema}.agentkit_now(%(at_ms)s::bigint), run, epoch, owner, expires_ms, seq, tip, claims,
+       status, agent, iteration, recoveries, input_tokens, output_tokens, requests, unknown,
+       cached_tokens, started_at, updated_at, due_at, detail
+FROM {schema}.agentkit_run
+WHERE identity = %(identity)b AND scope = %(scope)s AND run = %(run)s
+FOR NO KEY UPDATE;
+
+-- name: entries
+-- A run's entries behind a position, in order.
+SELECT e.seq, e.body, e.chained
+FROM {schema}.agentkit_run AS r JOIN {schema}.agentkit_entry AS e USING (number)
+WHERE r.identity = %(identity)b AND r.scope = %(scope)s AND r.run = %(run)s
+    AND e.seq > %(after)s::bigint
+ORDER BY e.seq
+LIMIT %(limit)s;
+
+-- name: page
+-- Heads of the runs of a scope that hold something, newest start first, behind a cursor.
+SELECT {schema}.agentkit_now(%(at_ms)s::bigint), run, epoch, owner, expires_ms, seq, tip, claims,
+       status, agent, iteration, recoveries, input_tokens, output_tokens, requests, unknown,
+       cached_tokens, started_at, updated_at, due_at, detail
+FROM {schema}.agentkit_run
+WHERE tenancy = %(tenancy)b AND scope = %(scope)s AND seq > 0
+    AND (%(status)s::text IS NULL OR status = %(status)s)
+    AND (%(agent)s::text IS NULL OR agent = %(agent)s)
+    AND (%(behind_at)s::bigint IS NULL OR started_at < %(behind_at)s
+         OR (started_at = %(behind_at)s AND run > %(behind_run)s))
+ORDER BY started_at DESC, run
+LIMIT %(limit)s;
+
+-- name: due
+-- Runs of all scopes that are due: first those that nobody holds, the longest due first.
+SELECT scope, run, agent, due_at, owner,
+       owner <> '' AND expires_ms > (SELECT {schema}.agentkit_now(%(at_ms)s::bigint)) AS held
+FROM {schema}.agentkit_run
+WHERE due_at <= (SELECT {schema}.agentkit_now(%(wall_ms)s::bigint)) AND seq > 0
+    AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
+ORDER BY held, due_at, scope, run
+LIMIT %(limit)s;
+
+-- name: scopes
+-- Keys of the scopes that hold runs.
+SELECT DISTINCT scope
+FROM {schema}.agentkit_run
+WHERE seq > 0 AND (%(after)s::text IS NULL OR scope > %(after)s)
+ORDER BY scope
+LIMIT %(limit)s;
+
+-- name: claim_value
+-- Claim a key, unless it is claimed.
+SELECT token, value
+FROM {schema}.agentkit_claim_value(
+    %b::bytea, %s::text, %s::text, %b::bytea, %s::bigint, %s::integer, %s::integer, %s::bigint
+);
+
+-- name: settle_value
+-- Bring the value of one's own claim.
+SELECT {schema}.agentkit_settle_value(%b::bytea, %b::bytea, %b::bytea, %s::integer);
