@@ -1,0 +1,164 @@
+"""What the views of one Redis store share: lanes, a seat for renewals, and the operations."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from agentkit.core.contracts.errors import StoreMisused
+from agentkit.core.contracts.heads import Lease, Renewal
+from agentkit.core.contracts.slots import check_id
+from agentkit.state.checkpoints.adapters._lanes import Seat
+from agentkit.state.checkpoints.adapters._redis_address import Address
+from agentkit.state.checkpoints.adapters._redis_due import RedisDue
+from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
+from agentkit.state.checkpoints.adapters._redis_journal import (
+    Lifetimes,
+    OnFailover,
+    RedisJournal,
+    now,
+)
+from agentkit.state.checkpoints.adapters._redis_links import ServerState, refuse_unsafe
+from agentkit.state.checkpoints.adapters._redis_plans import (
+    MakeLane,
+    Plan,
+    RedisConnector,
+    RedisLane,
+    Steps,
+    serving,
+)
+from agentkit.state.checkpoints.adapters._redis_values import RedisValues
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+
+T = TypeVar("T")
+
+RENEWAL_PATIENCE_SECONDS = 1.0
+"""How long a renewal tries a server that cannot be reached; the next one is not far."""
+
+
+class Patience(NamedTuple):
+    """How long a connection or an answer may take, and how long an operation tries again."""
+
+    timeout_seconds: float
+    patience_seconds: float
+
+
+class RedisEngine:
+    """See the module.
+
+    Args:
+        address: of the servers.
+        prefix: what all keys begin with.
+        lifetimes: of the keys.
+        on_failover: whether to go on with what another server has.
+        strict: refuse servers that may lose what they acknowledge.
+        patience: with servers.
+        clock: of a test; `None` where the server's own judges leases.
+        lane: makes what operations run on.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        prefix: str,
+        lifetimes: Lifetimes,
+        on_failover: OnFailover,
+        strict: bool,
+        patience: Patience,
+        clock: StoreClock | None,
+        lane: MakeLane,
+    ) -> None:
+        self.location = f"{address.name}{'&' if '?' in address.name else '?'}prefix={prefix}"
+        self.index = RedisIndex(prefix, partial(now, clock))
+        self.due = RedisDue(prefix, partial(now, clock))
+        self.values = RedisValues(prefix, partial(now, clock))
+        self.journal = RedisJournal(
+            self.index,
+            self.due,
+            prefix=prefix,
+            clock=clock,
+            lifetimes=lifetimes,
+            on_failover=on_failover,
+        )
+        self._patience = patience.patience_seconds
+        connector = RedisConnector(
+            address,
+            timeout_seconds=patience.timeout_seconds,
+            examine=refuse_unsafe if strict else _take_any,
+        )
+        self._renewals = Seat(connector)
+        serve = serving(self._patience)
+        self._writer = lane(Seat(connector), serve, "agentkit-redis-writer")
+        self._reader = lane(Seat(connector), serve, "agentkit-redis-reader")
+        weakref.finalize(self, _stop, self._writer, self._reader).atexit = False
+
+    async def write(self, start: Callable[[], Steps[T]]) -> T:
+        """Run an operation that writes; it shares its round trips with others."""
+        return await self._writer.submit(Plan(start, patience_seconds=self._patience))
+
+    async def read(self, start: Callable[[], Steps[T]]) -> T:
+        """Run an operation that reads."""
+        return await self._reader.submit(Plan(start, patience_seconds=self._patience))
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        """See `JournalPort.renew`."""
+        if not leases:
+            return {}
+        plan = Plan(lambda: self.journal.renew(leases), patience_seconds=RENEWAL_PATIENCE_SECONDS)
+        return self._renewals.use(plan)
+
+    async def states(self) -> list[ServerState]:
+        """What the masters say of themselves."""
+        return await self._reader.submit(lambda servers: servers.states())
+
+    async def aclose(self) -> None:
+        """End the threads and close the connections."""
+        await self._reader.close()
+        self._renewals.close()
+        await self._writer.close()
+
+
+def check_prefix(prefix: str) -> None:
+    """Return if all keys may begin with `prefix`.
+
+    Raises:
+        InvalidId: it is empty, too long or holds control characters.
+        StoreMisused: it holds a brace, which would decide about the slots of a cluster.
+    """
+    check_id(prefix, what="prefix")
+    if "{" in prefix or "}" in prefix:
+        raise StoreMisused(f"the prefix {prefix!r} holds a brace, which decides about slots")
+
+
+def lifetimes_of(
+    *, log_ttl: float | None, head_ttl: float | None, orphan_ttl: float | None
+) -> Lifetimes:
+    """The lifetimes, checked.
+
+    Raises:
+        StoreMisused: one is not positive, or a head would go before its entries.
+    """
+    for name, seconds in (("log", log_ttl), ("head", head_ttl), ("orphan", orphan_ttl)):
+        if seconds is not None and not round(seconds * 1000) > 0:
+            raise StoreMisused(f"{name}_ttl_seconds must be positive or None, not {seconds!r}")
+        if name != "head" and head_ttl is not None and (seconds or 0.0) >= head_ttl:
+            raise StoreMisused(
+                f"{name}_ttl_seconds ({seconds:g}) must be less than head_ttl_seconds "
+                f"({head_ttl:g}): the head tells that the entries are gone"
+            )
+    if head_ttl is not None and log_ttl is None:
+        raise StoreMisused("log_ttl_seconds cannot be None where head_ttl_seconds is not")
+    return Lifetimes(log_ttl, head_ttl, orphan_ttl)
+
+
+def _take_any(state: ServerState) -> None:
+    """Any server will do; `durability` tells what it keeps."""
+
+
+def _stop(*lanes: RedisLane) -> None:
+    """The store is gone without `aclose`: its threads end, and their connections with them."""
+    for lane in lanes:
+        lane.stop()

@@ -1,0 +1,330 @@
+"""The operations of a journal on Redis, as steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+import msgspec
+
+from agentkit.core.contracts.errors import (
+    AgentkitError,
+    JournalDamaged,
+    JournalTooNew,
+    RunExpired,
+    StoreFailedOver,
+    StoreMisused,
+)
+from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
+from agentkit.state.checkpoints.adapters import _rules as rules
+from agentkit.state.checkpoints.adapters._redis_due import RedisDue
+from agentkit.state.checkpoints.adapters._redis_heads import (
+    Keys,
+    element_of,
+    fields_of,
+    found_in,
+    head_of,
+    rows_of,
+    run_keys,
+)
+from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
+from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word
+from agentkit.state.checkpoints.adapters._redis_plans import Steps
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+
+OnFailover: TypeAlias = Literal["stop", "accept"]
+
+MAX_ROWS = 500_000
+"""Most entries of one append; a command of Redis has not room for many more."""
+
+_log = logging.getLogger("agentkit.state")
+
+
+class Lifetimes(NamedTuple):
+    """For how long keys stay, in seconds; `None` is for ever.
+
+    Args:
+        log: the entries of an ended run.
+        head: the head of an ended run, and what is remembered of a deleted one.
+        orphan: the entries of an unfinished run that nobody has written to or held.
+    """
+
+    log: float | None
+    head: float | None
+    orphan: float | None
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """In ms, as the scripts take them."""
+        return tuple(round((seconds or 0) * 1000) for seconds in self)
+
+
+class Appending(NamedTuple):
+    """What one append brings; see `JournalPort.append`."""
+
+    rows: Sequence[Row]
+    after: int
+    lease: Lease | None
+    summary: Summary
+    release: bool
+
+
+class RedisJournal:
+    """Every method takes scope key and run id first.
+
+    Args:
+        index: where the runs are listed.
+        due: where those that want a worker are listed.
+        prefix: what all keys begin with.
+        clock: of a test; `None` where the server's own judges leases.
+        lifetimes: of the keys.
+        on_failover: whether to go on with what another server has.
+    """
+
+    def __init__(
+        self,
+        index: RedisIndex,
+        due: RedisDue,
+        *,
+        prefix: str,
+        clock: StoreClock | None,
+        lifetimes: Lifetimes,
+        on_failover: OnFailover,
+    ) -> None:
+        self._index = index
+        self._due = due
+        self._prefix = prefix
+        self._clock = clock
+        self._lifetimes = lifetimes
+        self._on_failover = on_failover
+
+    def acquire(
+        self,
+        scope: str,
+        run: str,
+        *,
+        owner: str,
+        ttl_seconds: float,
+        token: str,
+        supersede: int | None,
+        above: int,
+    ) -> Steps[Lease]:
+        """See `JournalPort.acquire`; a request that is repeated under its token is one."""
+        keys = self._keys(scope, run)
+        known = "" if supersede is None else supersede
+        wanted = (owner, round(ttl_seconds * 1000), token, known, above, *self._lifetimes.words)
+        code, *said = yield from self._acted(run, keys, self._call("acquire", keys, *wanted))
+        if code == b"in_use":
+            raise rules.in_use(run, head_of(run, found_in(said[0])))
+        head = head_of(run, found_in(said[1]))
+        if head.summary is not None:
+            yield [
+                *self._index.before(scope, run, head.summary.started_at),
+                *self._due.before(scope, run, head.summary.due_at),
+            ]
+        return Lease(
+            run=run,
+            owner=owner,
+            epoch=head.epoch,
+            ttl_seconds=ttl_seconds,
+            head=head,
+            took_over=said[0] == b"1",
+            scope=scope,
+        )
+
+    def renew(self, leases: Mapping[str, Lease]) -> Steps[dict[str, Renewal]]:
+        """See `JournalPort.renew`."""
+        replies = yield [self._renewal(lease) for lease in leases.values()]
+        renewed = {}
+        for (key, lease), reply in zip(leases.items(), replies, strict=True):
+            code, said = cast("tuple[bytes, bytes]", reply)[:2]
+            if code in {b"renewed", b"lost"}:
+                renewed[key] = Renewal(int(said), lost=code == b"lost")
+            else:
+                # The others' leases must not lapse for it; whoever uses this run next is told why.
+                _log.error("the lease of run %r is given up: %s", lease.run, code.decode())
+                renewed[key] = Renewal(0, lost=True)
+        return renewed
+
+    def append(self, scope: str, run: str, new: Appending) -> Steps[Head]:
+        """See `JournalPort.append`."""
+        keys = self._keys(scope, run)
+        call = self._appending(run, keys, new)
+        started_at, due_at = new.summary.started_at, new.summary.due_at
+        before = self._due.before(scope, run, due_at) if new.rows or new.after else []
+        if new.rows and new.after == 0:
+            before += self._index.before(scope, run, started_at)
+        if before:
+            yield before
+        code, *said = yield from self._acted(run, keys, call)
+        head = head_of(run, found_in(said[0])) if said[0] is not None else None
+        if head is None or code == b"refused":
+            raise rules.refusal(run, head=head, lease=new.lease, after=new.after)
+        if code != b"written" or head.summary is None:
+            return head
+        started, due = cast("list[bytes]", said[1:])
+        after = self._due.after(scope, run, due_at, due_before=int(due) if due else None)
+        if str(started_at).encode() != started:
+            after += self._index.after(scope, run, started_at)
+        if after:
+            yield after
+        # As it was given: the same, with what it shares with others kept shared.
+        return msgspec.structs.replace(head, summary=new.summary)
+
+    def read(self, scope: str, run: str, *, after: int, limit: int) -> Steps[list[Row]]:
+        """See `JournalPort.read`."""
+        keys, start = self._keys(scope, run), max(after, 0)
+        (reply,) = yield [self._call("read", keys, start, max(limit, 0))]
+        code, *said = cast("list[Reply]", reply)
+        self._refuse_unusable(run, code, said)
+        return rows_of(run, start, said[0])
+
+    def head(self, scope: str, run: str) -> Steps[Head | None]:
+        """See `JournalPort.head`."""
+        (reply,) = yield [self._call("head", self._keys(scope, run))]
+        code, *said = cast("list[Reply]", reply)
+        self._refuse_unusable(run, code, said)
+        return head_of(run, found_in(said[0])) if code == b"head" else None
+
+    def delete(self, scope: str, run: str) -> Steps[bool]:
+        """See `JournalPort.delete_run`."""
+        keys = self._keys(scope, run)
+        kept_ms = self._lifetimes.words[1] or round(EPOCH_SECONDS * 1000)
+        (reply,) = yield [self._call("delete", keys, kept_ms)]
+        code, *said = cast("list[Reply]", reply)
+        if code == b"in_use":
+            raise rules.in_use(run, head_of(run, found_in(said[0])))
+        self._refuse_unusable(run, code, said)
+        yield self._due.gone(scope, run)
+        yield from self._index.drop(scope, [run])
+        return code == b"deleted"
+
+    def entomb(self, scope: str, run: str, *, updated_at: int) -> Steps[bool]:
+        """See `JournalPort.entomb`."""
+        (reply,) = yield [self._call("entomb", self._keys(scope, run), updated_at)]
+        code, *said = cast("list[Reply]", reply)
+        self._refuse_unusable(run, code, said)
+        return code == b"entombed"
+
+    def accept(self, scope: str, run: str) -> Steps[bool]:
+        """Go on with what this server has of the run; see the store's `accept_failover`."""
+        keys = self._keys(scope, run)
+        (reply,) = yield [self._call("head", keys)]
+        code, *said = cast("list[Reply]", reply)
+        self._refuse_unusable(run, code, said)
+        if code != b"head":
+            return False
+        (reply,) = yield [self._call("accept", keys, found_in(said[0]).server)]
+        return reply == [b"accepted"]
+
+    def _acted(self, run: str, keys: Keys, call: Call) -> Steps[list[Reply]]:
+        """The verdict on an act, after a change of servers has been looked into."""
+        while True:
+            (reply,) = yield [call]
+            code, *said = cast("list[Reply]", reply)
+            if code != b"failed_over":
+                self._refuse_unusable(run, code, said)
+                return [code, *said]
+            how, server = cast("list[bytes]", said)
+            moved = yield from self._is_master(server.decode())
+            if not moved and self._on_failover == "stop":
+                raise _failed_over(run, how.decode())
+            if not moved:
+                _log.warning("run %r goes on after a failover: %s", run, how.decode())
+            yield [self._call("accept", keys, server)]
+
+    def _is_master(self, server: str) -> Steps[bool]:
+        """Whether the process that wrote a head still is one of the masters: its keys were moved
+        to another node then, and nothing of them is missing.
+        """
+        (reply,) = yield [Call("INFO server")]
+        found = b"\n".join(cast("list[bytes]", reply))
+        return f"run_id:{server}".encode() in found
+
+    def _appending(self, run: str, keys: Keys, new: Appending) -> Call:
+        if len(new.rows) > MAX_ROWS:
+            raise StoreMisused(
+                f"run {run!r}: an append of {len(new.rows)} entries; on Redis at most {MAX_ROWS} "
+                f"can go in one. Nothing was written."
+            )
+        lease = new.lease
+        held: tuple[Word, ...] = (lease.epoch, lease.owner) if lease else ("", "")
+        fields = fields_of(new.summary)
+        tip = [new.rows[-1].check.hex()] if new.rows else []
+        rows = [element_of(run, row) for row in new.rows]
+        words = (*self._lifetimes.words, len(fields), *fields, *tip, *rows)
+        return self._call("append", keys, new.after, *held, int(new.release), *words)
+
+    def _renewal(self, lease: Lease) -> Call:
+        keys = self._keys(lease.scope, lease.run)
+        ttl_ms = round(lease.ttl_seconds * 1000)
+        return self._call("renew", keys, lease.epoch, lease.owner, ttl_ms, *self._lifetimes.words)
+
+    def _refuse_unusable(self, run: str, code: Reply, said: Sequence[Reply]) -> None:
+        error = _unusable(run, code, said)
+        if error is not None:
+            raise error
+
+    def _keys(self, scope: str, run: str) -> Keys:
+        return run_keys(self._prefix, scope, run)
+
+    def _call(self, name: str, keys: Keys, *args: Word) -> Call:
+        needed = keys if name in {"acquire", "delete"} else keys[:2]
+        return Call(name, tuple(needed), (*now(self._clock), *args), script=True)
+
+
+EPOCH_SECONDS = 7 * 86_400.0
+"""How long the epoch of a deleted run is remembered where heads are kept for ever."""
+
+
+def now(clock: StoreClock | None) -> tuple[Word, Word]:
+    """Elapsed and wall time of a test's clock, as the scripts take them."""
+    return ("", "") if clock is None else (clock.elapsed_ms(), clock.wall_ms())
+
+
+def _failed_over(run: str, how: str) -> StoreFailedOver:
+    what = {
+        "promoted": "a replica has taken the place of the server that wrote it last, and a replica "
+        "may lack the newest entries",
+        "restarted": "the server was restarted, moved or restored since it was last written, under "
+        "settings that may lose the newest entries",
+    }
+    return StoreFailedOver(
+        f"run {run!r} was stopped: {what[how]}. Nothing was written. Compare what the run did with "
+        f"`agentkit show`; to go on with what is there, accept_failover of the store or "
+        f'on_failover="accept".'
+    )
+
+
+def _unusable(run: str, code: Reply, said: Sequence[Reply]) -> AgentkitError | None:
+    """The error for a run that nobody may go on with; `None` if it is none."""
+    if code == b"headless":
+        return RunExpired(
+            f"run {run!r}: its entries are there but its head is gone; it was evicted or deleted "
+            f"by somebody. See the server's maxmemory-policy. It is not started over; delete_run "
+            f"gives it up.",
+            run_id=run,
+        )
+    if code == b"expired":
+        return RunExpired(
+            f"run {run!r} has expired: it had not ended, its head is there, but its entries are "
+            f"gone (orphan_ttl_seconds, an eviction, or somebody deleted them). It is not started "
+            f"over; delete_run gives it up.",
+            run_id=run,
+        )
+    if code == b"damaged":
+        there, seq = cast("tuple[int, bytes]", said)
+        return JournalDamaged(
+            f"run {run!r}: its log has {there} entries, and its head says {seq.decode()}. Nothing "
+            f"was written. Restore the store from a backup.",
+            run_id=run,
+            seq=min(there, int(seq)) + 1,
+        )
+    if code == b"newer":
+        written = cast("bytes", said[0]).decode()
+        return JournalTooNew(
+            f"run {run!r}: its head has format {written}, which a newer release wrote. Nothing was "
+            f"written. Upgrade agentkit to use this run."
+        )
+    return None
