@@ -161,8 +161,7 @@ def _of_url(url: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise InvalidStoreUrl(
-            f"a Redis store takes a URL that begins with one of {', '.join(SCHEMES)}, not "
-            f"{parts.scheme!r}"
+            f"a Redis store takes a URL that begins with one of {', '.join(SCHEMES)}"
         )
     kind, scheme = SCHEMES[parts.scheme]
     user, _, hosts = parts.netloc.rpartition("@")
@@ -191,10 +190,10 @@ def _parsed(url: str) -> dict[str, object]:
     try:
         settings: dict[str, object] = driver().connection.parse_url(url)
     except ValueError as exc:
-        raise InvalidStoreUrl(f"the Redis URL is malformed: {exc}") from None
+        raise InvalidStoreUrl(f"an option is wrong ({exc})") from None
     path = urlsplit(url).path.strip("/")
     if not url.startswith("unix") and path and not path.isdecimal():
-        raise InvalidStoreUrl(f"{path!r} in the Redis URL is not the number of a database")
+        raise InvalidStoreUrl("what stands behind the host is not the number of a database")
     return {key: value for key, value in settings.items() if key not in {"host", "port"}}
 
 
@@ -204,8 +203,8 @@ def _places(hosts: str, kind: Kind) -> list[Place]:
         try:
             parts = urlsplit(f"//{host}")
             found.append((parts.hostname or "localhost", parts.port or _PORTS[kind]))
-        except ValueError as exc:
-            raise InvalidStoreUrl(f"{host!r} is not a host and a port ({exc})") from None
+        except ValueError:  # not shown: it may hold a password that is out of place
+            raise InvalidStoreUrl("it does not name a host and a port") from None
     if kind == "single" and len(found) > 1:
         raise InvalidStoreUrl(
             "several hosts are a cluster or sentinels: redis+cluster:// or redis+sentinel://"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
-from agentkit.core.contracts.errors import StoreMisused
+from agentkit.core.contracts.errors import InvalidId, InvalidStoreUrl, StoreMisused
 from agentkit.core.contracts.heads import (
     Claimable,
     Head,
@@ -83,6 +84,40 @@ class RedisDurability(NamedTuple):
     def keeps_runs(self) -> bool | None:
         """Whether no run is evicted; `None` where that is not told."""
         return self.maxmemory_policy == "noeviction" if self.maxmemory_policy else None
+
+
+def store_of_url(url: str) -> RedisCheckpointStore:
+    """The store that a URL names, with arguments of the store among its options.
+
+    Raises:
+        InvalidStoreUrl: it is malformed. The message holds nothing of it.
+    """
+    address, _, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    ours: dict[str, object] = {}
+    for name, text in options:
+        if name in _OPTIONS:
+            try:
+                ours[name] = _OPTIONS[name](text)
+            except (KeyError, ValueError):
+                raise InvalidStoreUrl(f"the option {name} cannot have this value") from None
+    others = urlencode([(name, text) for name, text in options if name not in _OPTIONS])
+    try:
+        return RedisCheckpointStore(f"{address}?{others}" if others else address, **ours)  # type: ignore[arg-type]  # from a table
+    except (InvalidId, StoreMisused) as exc:
+        raise InvalidStoreUrl(str(exc)) from None
+
+
+_OPTIONS: dict[str, Callable[[str], object]] = {
+    "prefix": str,
+    "on_failover": str,
+    "strict": {"1": True, "true": True, "0": False, "false": False}.__getitem__,
+    "log_ttl_seconds": float,
+    "head_ttl_seconds": float,
+    "orphan_ttl_seconds": float,
+    "timeout_seconds": float,
+    "patience_seconds": float,
+}
 
 
 class RedisCheckpointStore(SlotMethods):

@@ -11,14 +11,17 @@ from agentkit.core.contracts.ports import JournalPort
 
 __all__ = ["open_store"]
 
-_LATER = ("redis", "rediss", "redis+cluster")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _USERINFO = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*:/+)?[^:@]*:).*@", re.DOTALL)
+_NO_PORT = re.compile(r"(://[^@/?#:]+:)(?!\d*(?:[/?#,]|$))[^@/?#]+")
 _SECRET = re.compile(
     r"((?:password|passwd|pwd|secret|token|key)[a-z_]*\s*=\s*)('[^']*'|[^&;#\s]*)", re.IGNORECASE
 )
-_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
+_KNOWN = (
+    "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database, "
+    "redis://host, rediss://host, redis+sentinel://host/master, redis+cluster://host"
+)
 
 
 def open_store(url: str) -> JournalPort:
@@ -29,6 +32,9 @@ def open_store(url: str) -> JournalPort:
             that ends in `.db`, `.sqlite` or `.sqlite3`. In a `sqlite` URL `%3F` stands for `?`, and
             so on for other reserved characters. `postgresql://user@host:5432/database` as libpq
             takes it, with `?schema=…` for the tables if they are not in `agentkit`.
+            `redis://user:password@host:6379/0`, `rediss://…` with TLS,
+            `redis+sentinel://host:26379,other:26379/mymaster`, `redis+cluster://host:7000`, with
+            `?prefix=…` and other arguments of the store as options.
 
     Raises:
         InvalidStoreUrl: it is malformed, or this release has no such store. Passwords in it are
@@ -43,10 +49,6 @@ def open_store(url: str) -> JournalPort:
             return _file(url)
         raise InvalidStoreUrl(f"{_masked(url)!r} is not a store URL. Known ones: {_KNOWN}.")
     scheme, rest = match[1].lower(), match[2]
-    if scheme in _LATER:
-        raise InvalidStoreUrl(
-            f"{_masked(url)!r}: this release does not have a {scheme} store yet. It has: {_KNOWN}."
-        )
     if scheme not in _STORES:
         raise InvalidStoreUrl(
             f"{_masked(url)!r} names the store {scheme!r}, which is unknown. Known ones: {_KNOWN}."
@@ -100,9 +102,18 @@ def _postgres(url: str, rest: str) -> JournalPort:
         raise InvalidStoreUrl(f"{_masked(url)!r}: {refused}") from None
 
 
+def _redis(url: str, rest: str) -> JournalPort:  # noqa: ARG001 (they share a signature)
+    from agentkit.state.checkpoints.adapters.redis import store_of_url
+
+    try:
+        return store_of_url(url)
+    except InvalidStoreUrl as refused:
+        raise InvalidStoreUrl(f"{_masked(url)!r}: {refused}") from None
+
+
 def _masked(url: str) -> str:
     """The URL without passwords, for messages."""
-    return _SECRET.sub(r"\1***", _USERINFO.sub(r"\1***@", url))
+    return _SECRET.sub(r"\1***", _NO_PORT.sub(r"\1***", _USERINFO.sub(r"\1***@", url)))
 
 
 _STORES: dict[str, Callable[[str, str], JournalPort]] = {
@@ -110,4 +121,13 @@ _STORES: dict[str, Callable[[str, str], JournalPort]] = {
     "sqlite": _sqlite,
     "postgresql": _postgres,
     "postgres": _postgres,
+    **dict.fromkeys(
+        (
+            f"{scheme}{kind}"
+            for scheme in ("redis", "rediss")
+            for kind in ("", "+sentinel", "+cluster")
+        ),
+        _redis,
+    ),
+    "redis+unix": _redis,
 }
