@@ -18,6 +18,8 @@ from agentkit.testing.crash.processes import serve
 
 __all__ = ["main"]
 
+_COMMAND = "python -m agentkit.testing.crash"
+
 _OF_NOTES = {"note:before", "note:after"}
 """Reached only after a question."""
 
@@ -33,6 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     campaign.add_argument("--seed", type=int, default=1, help="of the first run; then +1 each")
     campaign.add_argument("--kills", type=int, default=2_000, help="stop after so many")
     campaign.add_argument("--runs", type=int, help="so many seeds and nothing else")
+    campaign.add_argument(
+        "--store",
+        default="sqlite",
+        help="sqlite, a file for each run; postgres or redis, one server of our own for all",
+    )
     campaign.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
     modes.add_parser("exhaustive", help="each border, and after each border each other one")
     given = parser.parse_args(arguments)
@@ -44,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _campaign(given: argparse.Namespace) -> int:
     from agentkit.testing.crash.seeds import by_name, run_seeds
+    from agentkit.testing.crash.stores import served
     from agentkit.testing.invariants import report
 
     replayed = given.runs is not None
@@ -53,16 +61,18 @@ def _campaign(given: argparse.Namespace) -> int:
         else itertools.chain(by_name(), itertools.count(given.seed))
     )
     base = Path(tempfile.mkdtemp(prefix="agentkit-kills-"))
-    figures = run_seeds(
-        seeds,
-        base,
-        jobs=given.jobs,
-        kills=None if replayed else given.kills,
-        progress=_Progress(),
-    )
+    with served(given.store) as url:
+        figures = run_seeds(
+            seeds,
+            base,
+            jobs=given.jobs,
+            kills=None if replayed else given.kills,
+            store=url,
+            progress=_Progress(),
+        )
     sys.stdout.write(f"{figures.summary()}\n{report(figures.violations)}\n")
     for one in figures.failed:
-        again = f"python -m agentkit.testing.crash campaign --seed={one.seed} --runs 1"
+        again = f"{_COMMAND} campaign --seed={one.seed} --runs 1 --store {given.store}"
         sys.stdout.write(f"seed {one.seed} failed (deaths: {one.deaths}); again: {again}\n")
     if figures.failed:
         sys.stdout.write(f"what the failed runs left is in {base}\n")

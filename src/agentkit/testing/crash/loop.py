@@ -47,8 +47,6 @@ Death: TypeAlias = "int | str | float | None"
 """A border, by number or name (see `CrashPlan`); or seconds after the start, as a `float`; or none:
 the worker goes as far as it can."""
 
-_RUN = "r1"
-
 _clock = SystemClock()
 
 _BEYOND = 2
@@ -73,12 +71,14 @@ class Campaign:
         server: of `SCENARIO`.
         base: an empty folder; each run gets one of its own in it.
         steps: how many turns of tools a run has.
+        store: URL of a store that all runs share; else each has a SQLite file in its folder.
         secrets: what the workers know and may write nowhere.
     """
 
     server: ForkServer
     base: Path
     steps: int = 3
+    store: str = ""
     secrets: tuple[str, ...] = ()
     runs: int = 0
     kills: int = 0
@@ -140,7 +140,7 @@ class Campaign:
             path.mkdir()
         else:
             shutil.copytree(begun.folder.path, path)
-        ordeal = Ordeal(self, Folder(path))
+        ordeal = Ordeal(self, Folder(path, self.store))
         ordeal.reads += begun.reads if begun is not None else []
         return ordeal
 
@@ -177,6 +177,8 @@ class Ordeal:
         self.reads: list[tuple[Row, ...]] = []
         self.kills: list[Kill] = []
         self._campaign = campaign
+        # In a store of many campaigns the id tells the runs apart; a file holds just this one.
+        self._run = f"{folder.path.parent.name}-{folder.path.name}" if folder.url else "r1"
         self._store = folder.store()
         self._loop = asyncio.Runner()
 
@@ -194,11 +196,11 @@ class Ordeal:
 
     def state(self) -> RunState:
         """The run as it is in the store now."""
-        return self._loop.run(load(self._store, _RUN))
+        return self._loop.run(load(self._store, self._run))
 
     def head(self) -> Head | None:
         """The run's head row."""
-        return self._loop.run(self._store.head(_RUN))
+        return self._loop.run(self._store.head(self._run))
 
     def order(self, death: Death = None, *, how: int = signal.SIGKILL) -> Order:
         """What the next worker is told: to go on, and where the run waits for a human, with the
@@ -207,6 +209,8 @@ class Ordeal:
         state = self.state()
         order = Order(
             folder=str(self.folder.path),
+            run=self._run,
+            store=self.folder.url,
             at=None if isinstance(death, float) else death,
             how=how,
             steps=self._campaign.steps,
@@ -237,7 +241,7 @@ class Ordeal:
 
     def read(self) -> tuple[Row, ...]:
         """Read the journal, and remember what it was."""
-        rows = self._loop.run(read_rows(self._store, _RUN))
+        rows = self._loop.run(read_rows(self._store, self._run))
         self.reads.append(rows)
         return rows
 
@@ -261,7 +265,7 @@ class Ordeal:
         campaign.questions += len(tell(rows).of("question_asked"))
         campaign.takeovers_seconds += takeovers_seconds(rows, self.kills)
         evidence = Evidence(
-            run=_RUN,
+            run=self._run,
             rows=rows,
             head=self.head(),
             effects=tuple(folder.effects.read()),
@@ -272,7 +276,7 @@ class Ordeal:
             kills=tuple(self.kills),
             output=campaign.expected,
             scope="",
-            strangers=self._loop.run(seen_by_strangers(self._store, _RUN)),
+            strangers=self._loop.run(seen_by_strangers(self._store, self._run)),
             secrets=campaign.secrets,
             stored={path.name: path.read_bytes() for path in folder.path.iterdir()},
         )

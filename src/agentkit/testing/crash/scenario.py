@@ -60,10 +60,12 @@ class Folder:
 
     Args:
         path: the folder.
+        url: of the store; a SQLite file in the folder if empty.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, url: str = "") -> None:
         self.path = path
+        self.url = url
         self.effects = EffectLog(path / "effects.jsonl")
         self.promises = JsonLines(path / "promises.jsonl")
         self.answers = JsonLines(path / "answers.jsonl")
@@ -71,9 +73,9 @@ class Folder:
 
     def store(self) -> JournalPort:
         """The store, opened anew."""
-        from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+        from agentkit.state.checkpoints.adapters import SqliteCheckpointStore, open_store
 
-        return SqliteCheckpointStore(self.path / "runs.db")
+        return open_store(self.url) if self.url else SqliteCheckpointStore(self.path / "runs.db")
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ class Order(msgspec.Struct, frozen=True):
         action: `start` begins or continues with the task, `resume` answers questions.
         decisions: for `resume`.
         steps: how many turns of tools there are.
+        store: URL of the store; a SQLite file in `folder` if empty.
         orderly: SIGTERM and SIGINT cancel the work, as in a program that wants to end in order.
     """
 
@@ -101,11 +104,24 @@ class Order(msgspec.Struct, frozen=True):
     action: Literal["start", "resume"] = "start"
     decisions: dict[str, Decision] = {}
     steps: int = 3
+    store: str = ""
     orderly: bool = False
 
 
-def warm_up() -> None:
-    """Load and make, before any worker is forked, whatever takes time."""
+_DRIVERS = {"postgres": "psycopg", "redis": "redis"}
+
+
+def warm_up(setup: JSONObject | None = None) -> None:
+    """Load and make, before any worker is forked, whatever takes time.
+
+    Args:
+        setup: `store`, its URL, where it is not a file in the run's folder.
+    """
+    store = str((setup or {}).get("store", ""))
+    for scheme, driver in _DRIVERS.items():
+        if store.startswith(scheme):
+            importlib.import_module(f"agentkit.state.checkpoints.adapters.{scheme}")
+            importlib.import_module(driver)
     from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
     from agentkit.state.checkpoints.adapters._queries import queries
 
@@ -128,7 +144,7 @@ async def drive(order: Order) -> AgentResult | None:
     if order.orderly and task is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    folder = Folder(Path(order.folder))
+    folder = Folder(Path(order.folder), order.store)
     plan = CrashPlan(order.at, how=order.how, log=folder.borders)
     inner = folder.store()
     if order.lease_seconds is not None:

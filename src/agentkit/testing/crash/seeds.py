@@ -158,6 +158,7 @@ def run_seeds(
     *,
     jobs: int = 1,
     kills: int | None = None,
+    store: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Figures:
     """Run them, `jobs` at a time, until there are no more, `kills` are reached, or one fails.
@@ -167,6 +168,7 @@ def run_seeds(
         base: an empty folder; a run that breaks something stays there, the others go.
         jobs: how many runs at a time, each with workers of its own.
         kills: when to stop.
+        store: URL of a store that all runs share; else each has a SQLite file of its own.
         progress: called after each run with the kills so far.
     """
     clock = SystemClock()
@@ -187,8 +189,8 @@ def run_seeds(
     def work(number: int) -> None:
         folder = base / f"job{number}"
         folder.mkdir(parents=True)
-        with ForkServer(SCENARIO) as server:
-            campaign = Campaign(server, folder)
+        with ForkServer(SCENARIO, setup={"store": store} if store else None) as server:
+            campaign = Campaign(server, folder, store=store)
             campaigns.append(campaign)
             while (chosen := next_fate()) is not None:
                 if not _sound(campaign, chosen):
