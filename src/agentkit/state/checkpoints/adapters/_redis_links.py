@@ -62,6 +62,19 @@ class ServerState(NamedTuple):
         """Whether all that it acknowledged is on its disk."""
         return self.setting("appendonly") == "yes" and self.setting("appendfsync") == "always"
 
+    def check(self, name: str) -> None:
+        """Return if the server has what a store needs.
+
+        Raises:
+            StoreError: it is too old.
+        """
+        version = tuple(int(part) for part in self.version.split(".")[:2] if part.isdecimal())
+        if version and version < OLDEST_SERVER:
+            raise StoreError(
+                f"the Redis at {name} is version {self.version}; a store needs 6.2 or later, or a "
+                f"Valkey. Nothing was written."
+            )
+
 
 Examine: TypeAlias = Callable[[ServerState], None]
 
@@ -162,12 +175,7 @@ class Link:
             settings=tuple(found),
         )
         self._looked = self._clock.elapsed()
-        version = tuple(int(part) for part in self.state.version.split(".")[:2] if part.isdecimal())
-        if version and version < OLDEST_SERVER:
-            raise StoreError(
-                f"the Redis at {self._name} is version {self.state.version}; a store needs 6.2 or "
-                f"later, or a Valkey. Nothing was written."
-            )
+        self.state.check(self._name)
         if self.state.role == "slave":
             raise driver().exceptions.ReadOnlyError(f"{self._name} is a replica")
         self._examine(self.state)

@@ -183,8 +183,15 @@ class _Drive:
 
     def _advance(self, step: Callable[[], Sequence[Call]]) -> None:
         try:
-            self.wanted = step()
+            self.wanted = [_encoded(call) for call in step()]
         except StopIteration as stop:
             self.outcome = Outcome(stop.value)
         except Exception as exc:  # noqa: BLE001 (whoever awaits the operation gets it)
             self.outcome = Outcome(error=exc)
+
+
+def _encoded(call: Call) -> Call:
+    """With bytes for texts: one that cannot be encoded is the problem of its own operation."""
+    return call._replace(
+        args=tuple(word.encode() if isinstance(word, str) else word for word in call.args)
+    )

@@ -209,10 +209,10 @@ class RedisCheckpointStore(SlotMethods):
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
-        token = SystemChance().token()
+        journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
         return await self._engine.write(
-            lambda: self._engine.journal.acquire(
-                self._scope,
+            lambda: journal.acquire(
+                scope,
                 run,
                 owner=owner,
                 ttl_seconds=ttl_seconds,
@@ -240,7 +240,8 @@ class RedisCheckpointStore(SlotMethods):
         check_id(run)
         rules.check_append(run, rows, after=after, lease=lease, scope=self._scope, release=release)
         new = Appending(rows, after, lease, summary, release)
-        return await self._engine.write(lambda: self._engine.journal.append(self._scope, run, new))
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.write(lambda: journal.append(scope, run, new))
 
     async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
         """The rows with seq > `after`, at most `limit`; see `JournalPort.read`.
@@ -255,7 +256,8 @@ class RedisCheckpointStore(SlotMethods):
     async def head(self, run: str) -> Head | None:
         """The head, or `None`; see `JournalPort.head`."""
         check_id(run)
-        return await self._engine.read(lambda: self._engine.journal.head(self._scope, run))
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.read(lambda: journal.head(scope, run))
 
     async def list_runs(
         self,
@@ -267,7 +269,8 @@ class RedisCheckpointStore(SlotMethods):
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
         page = Page(status, agent, limit, rules.from_cursor(cursor))
-        return await self._engine.read(lambda: self._engine.index.list_runs(self._scope, page))
+        index, scope = self._engine.index, self._scope
+        return await self._engine.read(lambda: index.list_runs(scope, page))
 
     async def claimable(
         self, *, agents: Collection[str] | None = None, limit: int = 100
@@ -279,7 +282,8 @@ class RedisCheckpointStore(SlotMethods):
     async def delete_run(self, run: str) -> bool:
         """Remove the run; see `JournalPort.delete_run`."""
         check_id(run)
-        return await self._engine.write(lambda: self._engine.journal.delete(self._scope, run))
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.write(lambda: journal.delete(scope, run))
 
     async def entomb(self, run: str, *, updated_at: int) -> bool:
         """Remove an ended run's entries; see `JournalPort.entomb`."""
@@ -289,7 +293,8 @@ class RedisCheckpointStore(SlotMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
-        return await self._engine.read(lambda: self._engine.index.scopes(after=after, limit=limit))
+        index = self._engine.index
+        return await self._engine.read(lambda: index.scopes(after=after, limit=limit))
 
     @property
     def keeps_values(self) -> bool:
@@ -321,7 +326,8 @@ class RedisCheckpointStore(SlotMethods):
             RunExpired: its entries are gone.
         """
         check_id(run)
-        return await self._engine.write(lambda: self._engine.journal.accept(self._scope, run))
+        journal, scope = self._engine.journal, self._scope
+        return await self._engine.write(lambda: journal.accept(scope, run))
 
     async def durability(self) -> list[RedisDurability]:
         """What the server says of its settings; in a cluster, what each master says."""
