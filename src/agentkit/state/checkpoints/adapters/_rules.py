@@ -11,6 +11,7 @@ import msgspec
 from agentkit.core.contracts.errors import (
     EntryTooLarge,
     HeadMoved,
+    InvalidId,
     LeaseLost,
     NoteRefused,
     RunError,
@@ -54,6 +55,19 @@ def check_append(
                 f"record where it is.",
                 run_id=run,
             )
+
+
+def check_text(*texts: str | None, what: str) -> None:
+    """Refuse texts that UTF-8 cannot say, and with it neither a file nor a server.
+
+    Raises:
+        InvalidId: one holds lone surrogates.
+    """
+    for text in texts:
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as exc:
+            raise InvalidId(f"{what} {text!r} holds lone surrogates") from exc
 
 
 def refusal(run: str, *, head: Head | None, lease: Lease | None, after: int) -> RunError:

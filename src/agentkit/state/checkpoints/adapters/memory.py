@@ -314,7 +314,7 @@ class _Data:
             check=rows[-1].check if rows else kept.head.check,
             owner="" if release else kept.head.owner,
             recoveries=summary.recoveries + kept.claims,
-            summary=summary if kept.rows else None,
+            summary=summary if after + len(rows) else None,
         )
         return self.shown(kept)
 

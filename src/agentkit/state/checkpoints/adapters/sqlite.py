@@ -187,6 +187,7 @@ class SqliteCheckpointStore(SlotMethods):
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
         behind = rules.from_cursor(cursor)
+        rules.check_text(agent, what="agent")
         lists, scope = self._engine.lists, self._scope
         return await self._engine.reader.submit(
             lambda db: lists.page(db, scope, status=status, agent=agent, limit=limit, behind=behind)
@@ -196,6 +197,7 @@ class SqliteCheckpointStore(SlotMethods):
         self, *, agents: Collection[str] | None = None, limit: int = 100
     ) -> list[Claimable]:
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        rules.check_text(*(agents or ()), what="agent")
         lists = self._engine.lists
         return await self._engine.reader.submit(
             lambda db: lists.claimable(db, agents=agents, limit=limit)
@@ -217,6 +219,7 @@ class SqliteCheckpointStore(SlotMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        rules.check_text(after, what="scope")
         lists = self._engine.lists
         return await self._engine.reader.submit(
             lambda db: lists.scopes(db, after=after, limit=limit)
@@ -259,6 +262,7 @@ class SqliteCheckpointStore(SlotMethods):
     async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
         """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
         check_id(key, what="key")
+        rules.check_text(token, what="token")
         values, scope = self._engine.values, self._scope
         return await self._engine.writer.submit(
             lambda db: values.claim(db, scope, key, token=token, ttl_seconds=ttl_seconds)
@@ -267,6 +271,7 @@ class SqliteCheckpointStore(SlotMethods):
     async def settle_value(self, key: str, *, token: str, value: str) -> bool:
         """Keep the value of one's own claim; see `OncePort.settle_value`."""
         check_id(key, what="key")
+        rules.check_text(token, value, what="token or value")
         values, scope = self._engine.values, self._scope
         return await self._engine.writer.submit(
             lambda db: values.settle(db, scope, key, token=token, value=value)

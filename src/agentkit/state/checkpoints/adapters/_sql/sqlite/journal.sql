@@ -90,7 +90,8 @@ UPDATE agentkit_run INDEXED BY agentkit_run_name
 SET seq = ?, tip = ?, claims = ?, status = ?, agent = ?, iteration = ?, recoveries = ?,
     input_tokens = ?, output_tokens = ?, requests = ?, unknown = ?, cached_tokens = ?,
     started_at = ?, updated_at = ?, detail = ?, due_at = ?, seal = ?, filed = ?
-WHERE scope = ? AND run = ? AND seq = ? AND status NOT IN ('done', 'failed', 'cancelled')
+WHERE scope = ? AND run = ? AND seq = ?
+  AND (seq = 0 OR status NOT IN ('done', 'failed', 'cancelled'))
 RETURNING number;
 
 -- name: release
