@@ -8,6 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from agentkit.core.contracts.errors import StatementRefused, StoreError, TransactionOver
+from agentkit.core.contracts.transactions import SqlParameters, SqlValue
+from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_errors import driver, driver_errors
 
 if TYPE_CHECKING:
@@ -63,26 +65,13 @@ class Guard:
         db.set_commit_hook(self._refuse_commit, id=_ID)
         db.set_rollback_hook(self._note_rollback, id=_ID)
 
-    def run(self, work: Callable[[apsw.Connection], _T], sql: str) -> _T:
-        """Run one statement; see `Transaction.execute`."""
-        self.check()
-        self._sql, self._denied = sql, ""
-        apsw = driver()
-        try:
-            with driver_errors(self._path):
-                try:
-                    found = work(self.db)
-                except apsw.InterruptError:
-                    raise self._over() from None
-                except _mistakes() as exc:
-                    if self._has_ended():
-                        raise TransactionOver(f"{exc}: the transaction was rolled back") from exc
-                    raise StatementRefused(self._denied or str(exc)) from exc
-        except StoreError as exc:
-            self._fault = self._fault or exc
-            raise
-        self.check()
-        return found
+    def execute(self, sql: str, parameters: SqlParameters) -> list[tuple[SqlValue, ...]]:
+        """See `Transaction.execute`."""
+        return self.run(lambda db: db.execute(sql, parameters).fetchall(), sql)
+
+    def executemany(self, sql: str, rows: list[SqlParameters]) -> None:
+        """See `Transaction.executemany`."""
+        self.run(lambda db: db.executemany(sql, rows).fetchall(), sql)
 
     def check(self) -> None:
         """Return if the transaction is still the one that was begun, and in time.
@@ -113,15 +102,36 @@ class Guard:
         self.db.set_commit_hook(None, id=_ID)
         self.db.set_rollback_hook(None, id=_ID)
 
-    def roll_back(self, sql: str) -> bool:
+    def roll_back(self) -> bool:
         """Forget what is open; whether the connection can be used again."""
         try:
             self.remove()
             if self.db.in_transaction:
-                self.db.execute(sql)
+                self.db.execute(queries("sqlite")["rollback"])
         except driver().Error:
             return False
         return self._fault is None
+
+    def run(self, work: Callable[[apsw.Connection], _T], sql: str) -> _T:
+        """Run one statement."""
+        self.check()
+        self._sql, self._denied = sql, ""
+        apsw = driver()
+        try:
+            with driver_errors(self._path):
+                try:
+                    found = work(self.db)
+                except apsw.InterruptError:
+                    raise self._over() from None
+                except _mistakes() as exc:
+                    if self._has_ended():
+                        raise TransactionOver(f"{exc}: the transaction was rolled back") from exc
+                    raise StatementRefused(self._denied or str(exc)) from exc
+        except StoreError as exc:
+            self._fault = self._fault or exc
+            raise
+        self.check()
+        return found
 
     def _has_ended(self) -> bool:
         return self._ended or not self.db.in_transaction

@@ -35,7 +35,7 @@ from agentkit.state.checkpoints.adapters._sqlite_journal import Appending, Sqlit
 from agentkit.state.checkpoints.adapters._sqlite_lists import SqliteLists
 from agentkit.state.checkpoints.adapters._sqlite_transact import (
     TRANSACTION_SECONDS,
-    Transactions,
+    SqliteTransactions,
 )
 from agentkit.state.checkpoints.adapters._sqlite_values import SqliteValues
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
@@ -47,6 +47,7 @@ from agentkit.state.checkpoints.adapters._sqlite_writer import (
     write_one,
 )
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+from agentkit.state.checkpoints.adapters._transacting import Transactions
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
 
 __all__ = ["BUSY_SECONDS", "Durability", "SqliteCheckpointStore"]
@@ -315,7 +316,7 @@ class _Engine:
         self.lists = SqliteLists(self.journal, clock)
         self.values = SqliteValues(clock)
         self.transactions = Transactions(
-            file, self.journal, clock, limit_seconds=transaction_seconds
+            SqliteTransactions(file, self.journal), clock, limit_seconds=transaction_seconds
         )
         self._renewals = Seat(SqliteConnector(file))
         self.writer = lane(
