@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +87,39 @@ sender = Agent("sender", FakeLLM(shout), "Send.", cognition=ReActCognition([send
 talker = Agent("talker", FakeLLM("hello"), "Talk.")
 nobody = 7
 '''
+
+
+KILLER = """
+import os
+import signal
+
+from agentkit.state.checkpoints.adapters.sqlite import SqliteCheckpointStore
+
+calls = 0
+
+
+def call():
+    global calls
+    calls += 1
+    if calls == int(os.environ.get("KILL_AT", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watched(name):
+    real = getattr(SqliteCheckpointStore, name)
+
+    async def method(self, *arguments, **options):
+        call()
+        found = await real(self, *arguments, **options)
+        call()
+        return found
+
+    setattr(SqliteCheckpointStore, name, method)
+
+
+for name in ("acquire", "append", "entomb", "delete_run"):
+    watched(name)
+"""
 
 
 class Done(NamedTuple):
@@ -165,6 +201,18 @@ class Shell:
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(textwrap.dedent(code))
         return f"{folder}{os.pathsep}{SOURCES}"
+
+    def killed_at_each(self, *arguments: str) -> Iterator[int]:
+        """Run the command again and again; the n-th is killed with SIGKILL before or after its
+        n-th write to a store, until one comes to its end. Yields after each kill.
+        """
+        path = self.startup(KILLER, name="killer")
+        for kills in itertools.count(1):
+            done = self(*arguments, PYTHONPATH=path, KILL_AT=str(kills))
+            if done.code != -signal.SIGKILL:
+                assert 0 == done.code, done
+                return
+            yield kills
 
     def without(self, *modules: str) -> str:
         """A PYTHONPATH with which these modules cannot be found."""

@@ -94,14 +94,20 @@ async def selected(port: JournalPort, selection: Selection) -> AsyncIterator[Fou
             yield left_out("", run, RunNotFound(message, run_id=run))
 
 
-async def _scopes(port: JournalPort, selection: Selection) -> AsyncIterator[str]:
+async def each_scope(port: JournalPort, *, tenant: str | None) -> AsyncIterator[str]:
+    """Keys of the scopes that hold runs, of one tenant or of all."""
     last: str | None = None
+    while page := await port.scopes(after=last):
+        for key in page:
+            if tenant in {None, Scope.of_key(key).tenant}:
+                yield key
+        last = page[-1]
+
+
+async def _scopes(port: JournalPort, selection: Selection) -> AsyncIterator[str]:
     try:
-        while page := await port.scopes(after=last):
-            for key in page:
-                if selection.tenant in {None, Scope.of_key(key).tenant}:
-                    yield key
-            last = page[-1]
+        async for key in each_scope(port, tenant=selection.tenant):
+            yield key
     except StoreMisused:
         # A five-method store cannot list; runs that are named it can find.
         if not selection.runs:

@@ -23,7 +23,7 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.founding import claim_new, found, give_back
 from agentkit.state.journal.journal import PAGE_ROWS, Journal
 from agentkit.state.journal.lease import LEASE_SECONDS, Tenure, heartbeat_for
-from agentkit.state.journal.owner import is_dead, owner_id
+from agentkit.state.journal.owner import drive_of, is_dead, owner_id
 
 __all__ = ["Put", "WholeRun", "held", "put", "read_whole", "stood_in"]
 
@@ -31,6 +31,10 @@ Put = Literal["copied", "there"]
 """What became of a run that was put: it is in the store now, or it was there already, the same."""
 
 _HELD_SECONDS = 3600.0
+_MOVER, _OVER = "move-", "move-over-"
+"""How the drive of an owner begins that holds a run to move it; and one that took it from a worker
+that died, which is recorded by the first entry of its epoch.
+"""
 
 
 class WholeRun(NamedTuple):
@@ -108,13 +112,13 @@ async def held(view: JournalPort, run: str, *, clock: ClockPort) -> AsyncIterato
         return
     heartbeat = heartbeat_for(view)
     sent_at = heartbeat.clock.elapsed()
-    head = await view.head(run)
-    dead = head is not None and is_dead(head.owner, known_drives=known)
+    head = await view.head(run) or Head(run)
+    died = _died(head, whole)
     lease = await view.acquire(
         run,
-        owner_id(f"move-{run}"[:64]),
+        owner_id(f"{_OVER if died else _MOVER}{run}"[:64]),
         LEASE_SECONDS,
-        supersede=head.epoch if head is not None and dead else None,
+        supersede=head.epoch if is_dead(head.owner, known_drives=known) else None,
     )
     tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock)
     tenure.busy(_HELD_SECONDS)
@@ -122,8 +126,9 @@ async def held(view: JournalPort, run: str, *, clock: ClockPort) -> AsyncIterato
     journal = Journal(view, RunState(run), clock=clock, lease=lease)
     try:
         await journal.refresh()
-        if lease.took_over and journal.state.started is not None:
-            taken = e.LeaseTaken(lease.owner, "takeover", lease.head.recoveries)
+        if died and lease.took_over and journal.state.started is not None:
+            recoveries = journal.state.recoveries + 1 if _moves(head) else lease.head.recoveries
+            taken = e.LeaseTaken(lease.owner, "takeover", recoveries)
             await journal.commit(lambda _: (taken,), lane="")
         yield await read_whole(view, run)
     finally:
@@ -169,6 +174,19 @@ def stood_in(tombstone: WholeRun) -> Row:
     end = state.end if state.end is not None else e.Failed("")
     entry = e.Entry(1, "", tombstone.epoch, "", tombstone.summary.updated_at, end)
     return encode_entry(entry, before=b"", run_id=tombstone.run)
+
+
+def _moves(head: Head) -> bool:
+    return drive_of(head.owner).startswith(_MOVER)
+
+
+def _died(head: Head, whole: WholeRun) -> bool:
+    """Whether a worker left the run without a word, and nobody has recorded it yet. Who only moves
+    runs does nothing that must be known of, and may be killed as often as it likes.
+    """
+    if not _moves(head):
+        return bool(head.owner)
+    return drive_of(head.owner).startswith(_OVER) and whole.epoch < head.epoch
 
 
 async def _read(view: JournalPort, run: str) -> WholeRun:
