@@ -19,9 +19,6 @@ STARTERS = {
     "redis": "RedisServer()",
     "pgbouncer": "(pg := PostgresServer(fsync=False), PgBouncer(pg))[1]",
 }
-each_kind = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=getattr(pytest.mark, kind)) for kind in STARTERS]
-)
 PROGRAM = """
 import os, sys
 from agentkit.testing.servers import *
@@ -32,7 +29,9 @@ print(server.process.pid, os.getpid(), folder, flush=True)
 """
 
 
-@each_kind
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=getattr(pytest.mark, kind)) for kind in STARTERS]
+)
 def test_a_killed_process_leaves_no_server_behind(kind: str) -> None:
     """After SIGKILL of the process that started it, server and folder are gone by themselves."""
     with _started(kind, then="sys.stdin.read()") as child:
@@ -44,10 +43,10 @@ def test_a_killed_process_leaves_no_server_behind(kind: str) -> None:
     wait_until(lambda: not folder.exists(), what="the folder is removed")
 
 
-@each_kind
-def test_a_process_that_forgets_its_server_leaves_none_behind(kind: str) -> None:
+@pytest.mark.redis
+def test_a_process_that_forgets_its_server_leaves_none_behind() -> None:
     """Also a process that just ends takes its server along."""
-    with _started(kind, then="sys.stdin.readline(); os._exit(0)") as child:
+    with _started("redis", then="sys.stdin.readline(); os._exit(0)") as child:
         pid, folder = _told(child)
         gone = os.pidfd_open(pid)
         child.communicate(b"go\n", timeout=60)
@@ -103,6 +102,22 @@ def test_nothing_that_a_server_forked_outlives_its_kill() -> None:
         assert all(_ends(child, seconds=0) for child in children)
         for child in children:
             os.close(child)
+
+
+def test_what_a_server_forked_ends_with_it() -> None:
+    """Where a server dies alone, its orphans are gone when the wait for its end is over."""
+    folder = make_folder("orphans")
+    script = "sleep 1000 & echo $! >orphan; exec sleep 1000"
+    process = ServerProcess(["/bin/sh", "-c", script], folder=folder)
+    wait_until(lambda: bool(_text(folder / "orphan")), what="the orphan is there")
+    orphan = os.pidfd_open(int(_text(folder / "orphan")))
+
+    os.kill(process.pid, signal.SIGKILL)
+
+    assert 128 + signal.SIGKILL == process.wait()
+    assert _ends(orphan, seconds=0)
+    os.close(orphan)
+    shutil.rmtree(folder)
 
 
 @pytest.mark.redis
@@ -178,3 +193,7 @@ def _children(pid: int) -> list[int]:
 def _status(pid: int, field: str) -> str:
     lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
     return dict(line.split(":\t", 1) for line in lines)[field]
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8").strip() if path.exists() else ""

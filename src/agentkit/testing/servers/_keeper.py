@@ -59,7 +59,7 @@ def keep(order: Order) -> int:
         if serving in ready:
             return _clear(server)
         part = os.read(0, 4096) if 0 in ready else b""
-        if asker in ready or os.getppid() != order.asker or (0 in ready and not part):
+        if os.getppid() != order.asker or (0 in ready and not part):
             _farewell(server, serving, order.farewell)
             _clear(server)
             shutil.rmtree(order.folder, ignore_errors=True)
