@@ -22,11 +22,16 @@ from agentkit.testing.servers.processes import wait_until
 
 
 class Echo:
-    """Answers each line with `ok:` and the line, and remembers what it got."""
+    """Answers each line with `ok:` and the line, and remembers what it got.
+
+    It answers nothing more after the line `hold` until `go` is set.
+    """
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []
         self.bytes = b""
+        self.ended = 0
+        self.go = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -59,9 +64,12 @@ class Echo:
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:
                         self.heard.append(line + b"\n")
+                        if line == b"hold":
+                            self.go.wait(60)
                         connection.sendall(b"ok:" + line + b"\n")
         except OSError:
             pass
+        self.ended += 1
 
 
 @pytest.fixture
@@ -129,6 +137,7 @@ def test_a_lost_request_is_not_served(echo: Echo, proxy: Proxy) -> None:
 
     with Client(proxy.port) as client:
         said = [client.say(b"BEGIN\n"), client.say(b"COMMIT\n")]
+    wait_until(lambda: echo.ended == 1, what="the server has seen the end")
 
     assert [b"ok:BEGIN\n", b""] == said
     assert [b"BEGIN\n"] == echo.heard
@@ -209,9 +218,14 @@ def test_an_answer_is_lost_when_the_awaited_part_of_it_has_come(echo: Echo, prox
     proxy.fail_next(LoseAnswer(request=b"a\n", answer=b"ok:c\n"))
 
     with Client(proxy.port) as client:
-        assert b"" == client.say(b"a\nb\nc\n")
+        client.socket.sendall(b"a\nhold\nc\n")
+        wait_until(lambda: echo.heard == [b"a\n", b"hold\n"], what="the first answer is sent")
+        assert b"ok:other\n" == _say_once(proxy, b"other\n")
+        assert {} == proxy.struck
+        echo.go.set()
+        assert b"" == _rest(client.socket)
 
-    assert [b"a\n", b"b\n", b"c\n"] == echo.heard
+    assert [b"a\n", b"hold\n", b"other\n", b"c\n"] == echo.heard
     assert {"LoseAnswer": 1} == proxy.struck
 
 
