@@ -227,7 +227,7 @@ class RedisJournal:
                 self._refuse_unusable(run, code, said)
                 return [code, *said]
             how, server = cast("list[bytes]", said)
-            moved = yield from self._is_master(server.decode())
+            moved = how != b"demoted" and (yield from self._is_master(server.decode()))
             if not moved and self._on_failover == "stop":
                 raise _failed_over(run, how.decode())
             if not moved:
@@ -287,6 +287,7 @@ def _failed_over(run: str, how: str) -> StoreFailedOver:
     what = {
         "promoted": "a replica has taken the place of the server that wrote it last, and a replica "
         "may lack the newest entries",
+        "demoted": "its server was a replica of another one meanwhile, and has what that one had",
         "restarted": "the server was restarted, moved or restored since it was last written, under "
         "settings that may lose the newest entries",
     }

@@ -66,7 +66,7 @@ local function replaced(head)
   local now = lineage()
   if head.server == '' or ARGV[1] == '' or now.id == '' or TERMINAL[head.status] then return nil end
   if head.server == ARGV[1] and (now.before == NOBODY or head.replid == now.id) then return nil end
-  if now.before ~= NOBODY then return 'promoted' end
+  if now.before ~= NOBODY then return head.server == ARGV[1] and 'demoted' or 'promoted' end
   if head.restartable == '1' and ARGV[2] == '1' then return nil end
   return 'restarted'
 end

@@ -1,0 +1,162 @@
+"""Redis Cluster: many masters, keys that move between them, and masters that come back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from agentkit.core.contracts.errors import StoreUnreachable
+from agentkit.core.contracts.heads import Lease
+from agentkit.core.contracts.types import Scope
+from agentkit.state.checkpoints.adapters import RedisCheckpointStore
+from agentkit.state.checkpoints.adapters._redis_heads import run_keys
+from agentkit.testing.servers import RedisCluster, RedisServer
+from tests.state.stores.helpers import rows, started, summary
+
+pytestmark = pytest.mark.redis
+
+Store = RedisCheckpointStore
+KEYS = run_keys("agent", "", "r")
+SLOT = str(redis.crc.key_slot(KEYS.head.encode()))
+
+
+@pytest.fixture
+def cluster() -> Iterator[RedisCluster]:
+    """A cluster whose slots may be moved."""
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def store(redis_cluster_url: str) -> AsyncIterator[Store]:
+    """A new, empty store in a cluster whose slots stay where they are."""
+    store = Store(redis_cluster_url)
+    yield store
+    await store.aclose()
+
+
+async def grow(store: Store, lease: Lease, first: int, count: int) -> None:
+    """Append one entry after the other to run `r`."""
+    for seq in range(first, first + count):
+        await store.append("r", rows(seq), after=seq - 1, lease=lease, summary=summary())
+
+
+def two_of(cluster: RedisCluster) -> tuple[RedisServer, RedisServer]:
+    """The node that has run `r`, and another one."""
+    source = cluster.node_of(KEYS.head)
+    return source, next(node for node in cluster.nodes if node is not source)
+
+
+async def test_runs_are_spread_over_the_masters(store: Store, redis_cluster: RedisCluster) -> None:
+    """One store, one list, whichever node has a run; a group of appends goes to all at once."""
+    names = [f"r{number:03}" for number in range(60)]
+    scoped = store.scoped(Scope("t"))
+    await asyncio.gather(
+        *(
+            one.append(run, rows(1), after=0, lease=None, summary=summary())
+            for run in names
+            for one in (store, scoped)
+        )
+    )
+
+    sizes = [int(str(node.ask("DBSIZE"))) for node in redis_cluster.nodes]
+    page, cursor = await store.list_runs(limit=40)
+    rest, _ = await store.list_runs(limit=40, cursor=cursor)
+
+    assert all(size > 20 for size in sizes), sizes
+    assert names == [one.run for one in [*page, *rest]]
+    assert names == [one.run for one in (await scoped.list_runs())[0]]
+    assert ["", "t"] == await store.scopes()
+    for run in names:
+        assert rows(1) == await store.read(run)
+        assert await store.delete_run(run)
+
+
+async def test_keys_that_move_are_followed(cluster: RedisCluster) -> None:
+    """While a slot moves and after it has, nothing is lost, and it is no failover."""
+    store = Store(cluster.url)
+    lease = await started(store, "r")
+    source, target = two_of(cluster)
+    ids = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
+    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", ids[source])
+    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", ids[target])
+    await grow(store, lease, 2, 2)
+    keys = (KEYS.head, KEYS.log)
+    source.ask("MIGRATE", "127.0.0.1", str(target.port), "", "0", "9000", "KEYS", *keys)
+    await grow(store, lease, 4, 2)
+    for node in (target, source):
+        node.ask("CLUSTER", "SETSLOT", SLOT, "NODE", ids[target])
+    await grow(store, lease, 6, 2)
+
+    assert rows(1, 7) == await store.read("r")
+    assert not store.renew({"r": lease})["r"].lost
+    assert 2 == target.ask("EXISTS", *keys)
+    await store.aclose()
+
+
+async def test_a_node_that_is_down_stops_its_own_runs() -> None:
+    """Those of other nodes go on; when it is back and has lost nothing, so do its own."""
+    with RedisCluster(appendonly=True, appendfsync="always") as cluster:
+        for node in cluster.nodes:
+            node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+        store = Store(cluster.url, timeout_seconds=1.0, patience_seconds=0.5)
+        source, _ = two_of(cluster)
+        elsewhere = next(
+            run
+            for run in (f"r{n}" for n in range(30))
+            if cluster.node_of(run_keys("agent", "", run).head) is not source
+        )
+        lease, other = await started(store, "r"), await started(store, elsewhere)
+        source.kill()
+
+        with pytest.raises(StoreUnreachable):
+            await grow(store, lease, 2, 1)
+        await store.append(elsewhere, rows(2), after=1, lease=other, summary=summary())
+        source.start()
+        cluster.wait_until_ok()
+        await grow(store, lease, 2, 1)
+
+        assert rows(1, 2) == await store.read("r") == await store.read(elsewhere)
+        await store.aclose()
+
+
+async def test_any_node_leads_to_all(store: Store, redis_cluster: RedisCluster) -> None:
+    """Of the nodes that are named one has to be there."""
+    await started(store, "r")
+    port = redis_cluster.nodes[-1].port
+    other = Store(f"redis+cluster://127.0.0.1:1,127.0.0.1:{port}")
+
+    assert rows(1) == await other.read("r")
+    await other.aclose()
+
+
+async def test_a_cluster_client_of_the_user_lends_its_settings(
+    store: Store, redis_cluster: RedisCluster
+) -> None:
+    """Its nodes and how to connect to them."""
+    lease = await started(store, "r")
+    client = redis.RedisCluster(host="127.0.0.1", port=redis_cluster.nodes[0].port)
+    other = Store(client)
+
+    await grow(other, lease, 2, 3)
+
+    assert rows(1, 4) == await store.read("r")
+    assert 3 == len(await other.durability())
+    client.close()
+    await other.aclose()
+
+
+async def test_a_single_address_of_a_cluster_is_told(redis_cluster: RedisCluster) -> None:
+    """Named as one server, a node says that others have the keys."""
+    found = []
+    for run in ("a", "b", "c", "d", "e", "f"):
+        store = Store(f"redis://127.0.0.1:{redis_cluster.nodes[0].port}", patience_seconds=0.0)
+        try:
+            await started(store, run)
+        except StoreUnreachable as error:
+            found.append(str(error))
+        await store.aclose()
+
+    assert found
+    assert all("Use redis+cluster://" in text for text in found)
