@@ -32,7 +32,7 @@ def check_store(port: JournalPort, transactional: Sequence[str]) -> None:
         names = ", ".join(transactional)
         raise InvalidSpec(
             f"{names}: transactional=True needs a store with transactions, and {port.location} has "
-            "none; use SQLite (sqlite:///runs.db), or make the tool idempotent instead"
+            "none; use SQLite (sqlite:///runs.db) or Postgres, or make the tool idempotent instead"
         )
 
 
@@ -135,5 +135,5 @@ class TransactionalCall:
         if turn is None or turn.answer.turn != self._started.turn:
             return False
         call = turn.calls[self.index]
-        ended = state.end is not None or state.parked is not None
+        ended = state.end is not None or state.stopping
         return not ended and call.outcome is None and call.attempt == self._started.attempt

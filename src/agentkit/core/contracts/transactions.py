@@ -25,16 +25,18 @@ SqlValue: TypeAlias = int | float | str | bytes | None
 """What a column holds and what a parameter may be."""
 
 SqlParameters: TypeAlias = Sequence[SqlValue] | Mapping[str, SqlValue]
-"""For `?` in order, or for `:name` by name."""
+"""In order, or by name: on SQLite for `?` and `:name`, on Postgres for `%s` and `%(name)s`, where a
+`%` of one's own is written `%%` if there are parameters."""
 
 
 class Transaction(Protocol):
     """The open transaction that a transactional tool works in, and with it its outcome.
 
     One statement at a time, values always as parameters. What would end the transaction
-    (`COMMIT`, `ROLLBACK`, savepoints), reach outside of it (`ATTACH`, `PRAGMA`) or touch the tables
-    of agentkit (`agentkit_*`) is refused. Tables of one's own may be created in it. Only the
-    thread of the tool may use it, and only until the tool returns.
+    (`COMMIT`, `ROLLBACK`, savepoints), reach outside of it (`ATTACH`, `PRAGMA`; `SET`, `COPY`,
+    `LISTEN`, `DO`) or touch the tables of agentkit (`agentkit_*`) is refused. Tables of one's own
+    may be created in it. Only the thread of the tool may use it, and only until the tool returns.
+    A value of Postgres that is none of `SqlValue` (a numeric, a date, JSON) comes as its text.
     """
 
     def execute(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[SqlValue, ...]]:

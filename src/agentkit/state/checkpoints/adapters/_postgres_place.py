@@ -77,7 +77,9 @@ def place_of(conninfo: str, schema: str, **given: object) -> Place:
         raise InvalidStoreUrl("the address of the Postgres store has an @ too many: write %40")
     if not re.fullmatch(r"[\d,]*", named.get("port", "")):
         # Where a password holds a slash, the rest of it is taken for port and database.
-        raise InvalidStoreUrl("the port of the Postgres store is no number; in a password write %2F")
+        raise InvalidStoreUrl(
+            "the port of the Postgres store is no number; in a password write %2F"
+        )
     quoted = '"' + schema.replace('"', '""') + '"'
     return Place(_location(named, schema), {**_setup(), **named}, quoted, schema)
 

@@ -19,8 +19,9 @@ from agentkit.core.contracts.heads import (
     Summary,
 )
 from agentkit.core.contracts.once import Claim
-from agentkit.core.contracts.ports import ClockPort
+from agentkit.core.contracts.ports import ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
+from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._lanes import Seat, ThreadLane
@@ -44,6 +45,10 @@ from agentkit.state.checkpoints.adapters._postgres_session import (
     Source,
     execute,
 )
+from agentkit.state.checkpoints.adapters._postgres_transact import (
+    TRANSACTION_SECONDS,
+    PostgresTransactions,
+)
 from agentkit.state.checkpoints.adapters._postgres_values import PostgresValues
 from agentkit.state.checkpoints.adapters._postgres_writer import (
     AppendWork,
@@ -52,6 +57,8 @@ from agentkit.state.checkpoints.adapters._postgres_writer import (
     serve_group,
 )
 from agentkit.state.checkpoints.adapters._queries import queries
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+from agentkit.state.checkpoints.adapters._transacting import Transactions
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
 
 if TYPE_CHECKING:
@@ -85,6 +92,7 @@ class PostgresCheckpointStore(SlotMethods):
             at a time.
         schema: where the tables are.
         clock: for tests: judges leases and epochs instead of the server's.
+        transaction_seconds: longest time of a transactional tool.
         operation_seconds: how long one round trip may take before its connection is given up.
         lane: makes what operations run on; a simulator puts its own in place of threads.
 
@@ -101,15 +109,21 @@ class PostgresCheckpointStore(SlotMethods):
         schema: str = DEFAULT_SCHEMA,
         clock: ClockPort | None = None,
         operation_seconds: float = OPERATION_SECONDS,
+        transaction_seconds: float = TRANSACTION_SECONDS,
         lane: MakeLane = ThreadLane,
     ) -> None:
         place, source = _reached(database, schema)
         keeps = isinstance(database, str)
 
         def make() -> Session:
-            return Session(source(), place, keeps=keeps, seconds=operation_seconds)
+            return Session(source, place, keeps=keeps, seconds=operation_seconds)
 
         self._engine = _Engine(place, make, ServerClock(clock), lane)
+        self._engine.transactions = Transactions(
+            PostgresTransactions(source, place, self._engine.journal, keeps=keeps),
+            StoreClock(clock),
+            limit_seconds=transaction_seconds,
+        )
         self._scope = ""
 
     @property
@@ -226,6 +240,35 @@ class PostgresCheckpointStore(SlotMethods):
         return await self._read(lambda db: lists.scopes(db, after=after, limit=limit))
 
     @property
+    def can_transact(self) -> bool:
+        """Always; see `TransactionalPort`."""
+        return True
+
+    async def transact(
+        self,
+        run: str,
+        act: Callable[[Transaction], _T],
+        conclude: Callable[[_T], Proposal | None],
+        *,
+        after: int,
+        lease: Lease,
+        threads: ToolThreads,
+        timeout_seconds: float,
+    ) -> bool:
+        """Let a tool write in the transaction of its outcome; see `TransactionalPort.transact`."""
+        check_id(run)
+        return await self._engine.transactions.run(
+            self._scope,
+            run,
+            act,
+            conclude,
+            after=after,
+            lease=lease,
+            threads=threads,
+            timeout_seconds=timeout_seconds,
+        )
+
+    @property
     def keeps_values(self) -> bool:
         """Always; see `OncePort`."""
         return True
@@ -275,6 +318,7 @@ class _Engine:
         self.journal = PostgresJournal(place, clock)
         self.lists = PostgresLists(place, clock)
         self.values = PostgresValues(place, clock)
+        self.transactions: Transactions[Db]
         connector = SessionConnector(make)
         self._renewals = Seat(connector)
         self.writer = lane(Seat(connector), serve_group, "agentkit-postgres-writer")
@@ -292,6 +336,7 @@ class _Engine:
     async def aclose(self) -> None:
         await self.reader.close()
         self._renewals.close()
+        self.transactions.close()
         await self.writer.close()
 
     def _renew(self, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
@@ -308,14 +353,11 @@ def _stop(*lanes: PostgresLane) -> None:
         lane.stop()
 
 
-def _reached(
-    database: str | psycopg_pool.ConnectionPool[Any], schema: str
-) -> tuple[Place, Callable[[], Source]]:
-    """Where the database is, and what makes sources of connections to it."""
+def _reached(database: str | psycopg_pool.ConnectionPool[Any], schema: str) -> tuple[Place, Source]:
+    """Where the database is, and where connections to it come from."""
     if isinstance(database, str):
         place = place_of(database, schema)
-        dialled = Dialled(place, lambda db: prepare(db, place))
-        return place, lambda: dialled
+        return place, Dialled(place, lambda db: prepare(db, place))
     kind = type(database).__name__
     if not hasattr(database, "getconn") or "Async" in kind:
         raise StoreMisused(
@@ -324,8 +366,7 @@ def _reached(
             f"several from threads of its own: give it the address."
         )
     place = place_of(_conninfo(database), schema, **_address(database))
-    pooled = Pooled(database, lambda db: prepare(db, place))
-    return place, lambda: pooled
+    return place, Pooled(database, lambda db: prepare(db, place))
 
 
 def _conninfo(pool: psycopg_pool.ConnectionPool[Any]) -> str:

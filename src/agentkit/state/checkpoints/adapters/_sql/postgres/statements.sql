@@ -147,3 +147,49 @@ FROM {schema}.agentkit_claim_value(
 -- name: settle_value
 -- Bring the value of one's own claim.
 SELECT {schema}.agentkit_settle_value(%b::bytea, %b::bytea, %b::bytea, %s::integer);
+
+-- name: begin
+-- Begin a transaction for a tool.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+
+-- name: patience
+-- How long this transaction waits for locks, and what its commit is worth.
+SELECT {schema}.agentkit_set(%s::integer);
+
+-- name: limit
+-- How long a statement of this transaction may take, and how long it may stand still.
+SELECT set_config('statement_timeout', %s::text, true),
+       set_config('idle_in_transaction_session_timeout', %s::text, true);
+
+-- name: standing
+-- Which transaction this is, and its locks on tables of ours.
+SELECT coalesce(pg_current_xact_id_if_assigned()::text, ''), coalesce(array_agg(
+    c.relname || ' ' || l.mode ORDER BY c.relname, l.mode
+) FILTER (WHERE c.oid IS NOT NULL), '{}')
+FROM pg_locks AS l LEFT JOIN pg_class AS c
+    ON c.oid = l.relation AND c.relnamespace = to_regnamespace(%s) AND c.relname LIKE 'agentkit\_%%'
+WHERE l.pid = pg_backend_pid();
+
+-- name: savepoint
+-- Begin one statement of a tool.
+SAVEPOINT agentkit_statement;
+
+-- name: keep
+-- End the statement and keep what it did.
+RELEASE SAVEPOINT agentkit_statement;
+
+-- name: undo
+-- Forget what the statement did.
+ROLLBACK TO SAVEPOINT agentkit_statement;
+
+-- name: constraints
+-- Check now what would be checked at the commit.
+SET CONSTRAINTS ALL IMMEDIATE;
+
+-- name: commit
+-- Make the transaction durable.
+COMMIT;
+
+-- name: rollback
+-- Forget the transaction.
+ROLLBACK;

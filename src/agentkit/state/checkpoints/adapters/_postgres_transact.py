@@ -1,0 +1,131 @@
+"""What the transactions of tools need of a Postgres database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentkit.core.contracts.errors import StoreUnreachable, TransactionOver
+from agentkit.core.contracts.heads import Head
+from agentkit.core.contracts.transactions import Proposal
+from agentkit.state.checkpoints.adapters import _transaction_ports as ports
+from agentkit.state.checkpoints.adapters._postgres_errors import driver, driver_errors
+from agentkit.state.checkpoints.adapters._postgres_guard import Guard
+from agentkit.state.checkpoints.adapters._postgres_journal import (
+    LOCK_SECONDS,
+    Appending,
+    PostgresJournal,
+)
+from agentkit.state.checkpoints.adapters._postgres_place import CONNECT_SECONDS, Place
+from agentkit.state.checkpoints.adapters._postgres_session import (
+    OPERATION_SECONDS,
+    Db,
+    Source,
+    bounded,
+    execute,
+    is_alive,
+)
+from agentkit.state.checkpoints.adapters._queries import queries
+
+TRANSACTION_SECONDS = 2.0
+"""How long a transactional tool may keep its run, and what it has written to, from others."""
+
+IDLE_SECONDS = 1.0
+"""How much longer the server keeps a transaction from which nothing is heard any more."""
+
+
+class PostgresTransactions:
+    """Transactions on connections of their own; several at once wait only for what they share. See
+    `Database`.
+
+    Args:
+        source: where connections come from.
+        place: where the tables are.
+        journal: appends in them.
+        keeps: whether a connection is kept for the next one.
+    """
+
+    def __init__(
+        self, source: Source, place: Place, journal: PostgresJournal, *, keeps: bool
+    ) -> None:
+        self.name = place.location
+        self.busy_seconds = CONNECT_SECONDS + LOCK_SECONDS
+        self.keeps = keeps
+        self._source = source
+        self._place = place
+        self._journal = journal
+        self._sql = queries("postgres")
+
+    def connector(self) -> PostgresConnector:
+        """See `Database.connector`."""
+        return PostgresConnector(self._source, self._place)
+
+    def begin(self, db: Db, place: ports.Place, limit_seconds: float) -> Head | None:
+        """See `Database.begin`."""
+        limit_ms = max(1, round(limit_seconds * 1000))
+        idle_ms = limit_ms + round(IDLE_SECONDS * 1000)
+        with driver_errors(self.name), bounded(db, OPERATION_SECONDS):
+            execute(db, self._sql["begin"], binary=False)
+            patience = self._place.sql(self._sql["patience"])
+            execute(db, patience, (round(LOCK_SECONDS * 1000),), binary=False)
+            head = self._journal.head(db, place.scope, place.run, hold=True)
+            execute(db, self._sql["limit"], (str(limit_ms), str(idle_ms)))
+        return head
+
+    def leave(self, db: Db) -> None:
+        """See `Database.leave`."""
+        with driver_errors(self.name), bounded(db, OPERATION_SECONDS):
+            execute(db, self._sql["rollback"], binary=False)
+
+    def guard(
+        self, db: Db, out_of_time: Callable[[], bool], over: Callable[[], TransactionOver]
+    ) -> Guard:
+        """See `Database.guard`."""
+        return Guard(db, self._place, out_of_time, over)
+
+    def commit(self, db: Db, place: ports.Place, proposal: Proposal) -> None:
+        """See `Database.commit`."""
+        new = Appending(
+            place.scope,
+            place.run,
+            proposal.rows,
+            place.after,
+            place.lease,
+            proposal.summary,
+            proposal.release,
+        )
+        with driver_errors(self.name), bounded(db, OPERATION_SECONDS):
+            (outcome,) = self._journal.append(db, [new])
+            if outcome.error is not None:
+                raise outcome.error
+            execute(db, self._sql["commit"], binary=False)
+
+
+class PostgresConnector:
+    """How a seat comes to a connection for transactions.
+
+    Args:
+        source: where connections come from.
+        place: for messages.
+    """
+
+    def __init__(self, source: Source, place: Place) -> None:
+        self._source = source
+        self._place = place
+
+    def connect(self) -> Db:
+        """See `Connector.connect`."""
+        with driver_errors(self._place.location):
+            return self._source.take()
+
+    def check(self, connection: Db) -> None:
+        """See `Connector.check`."""
+        if not is_alive(connection):
+            raise StoreUnreachable(
+                f"the store {self._place.location} has closed the connection. Try again."
+            )
+
+    def close(self, connection: Db) -> None:
+        """See `Connector.close`; a transaction that is open goes with its connection."""
+        if connection.info.transaction_status != driver().pq.TransactionStatus.IDLE:
+            connection.close()
+        self._source.give(connection)
