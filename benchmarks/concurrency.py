@@ -28,9 +28,13 @@ class Throughput(NamedTuple):
     cpu: float = 0.0
 
 
-def _throughput(stamps: Sequence[Sequence[float]], cpu_seconds: float) -> Throughput:
-    """Taken while all runs were under way: from the last one's start to the first one's end."""
+def throughput(stamps: Sequence[Sequence[float]], cpu_seconds: float) -> Throughput:
+    """Taken while all runs were under way: from the last one's start to the first one's end; of
+    runs too short for that, over all of it.
+    """
     begin, end = max(run[0] for run in stamps), min(run[-1] for run in stamps)
+    if begin >= end:
+        begin, end = min(run[0] for run in stamps), max(run[-1] for run in stamps)
     total = sum(len(run) - 1 for run in stamps)
     spans = [b - a for run in stamps for a, b in pairwise(run)]
     within = sum(begin < b <= end for run in stamps for b in run[1:])
@@ -51,12 +55,11 @@ async def _ours(path: Path, runs: int, iterations: int) -> tuple[Throughput, lis
     groups = groups_of(await rows_of(store, "run-0"))
     await store.aclose()
     stamps = [[moment.wall for moment in model.asked] for model in models]
-    return _throughput(stamps, cpu), groups
+    return throughput(stamps, cpu), groups
 
 
-async def _on_floor(path: Path, runs: int, groups: list[list[bytes]]) -> Throughput:
+async def looped(writer: floor.ThreadFloor, runs: int, groups: list[list[bytes]]) -> Throughput:
     """As many loops as there were runs, each with the groups of one, through one thread."""
-    writer = floor.ThreadFloor(path)
     await writer.submit(groups[0])
 
     async def one() -> list[float]:
@@ -71,7 +74,11 @@ async def _on_floor(path: Path, runs: int, groups: list[list[bytes]]) -> Through
     stamps = await asyncio.gather(*(one() for _ in range(runs)))
     cpu = time.process_time() - began
     writer.close()
-    return _throughput(stamps, cpu)
+    return throughput(stamps, cpu)
+
+
+async def _on_floor(path: Path, runs: int, groups: list[list[bytes]]) -> Throughput:
+    return await looped(floor.on_file(path), runs, groups)
 
 
 def _bare(path: Path, groups: list[list[bytes]]) -> float:
@@ -102,8 +109,8 @@ def concurrency(folder: Path, sizes: list[int], total: int, pairs: int) -> str:
         rows.append(
             (
                 f"{runs:,}",
-                *_shown(ours),
-                *_shown(floors)[:2],
+                *shown_throughput(ours),
+                *shown_throughput(floors)[:2],
                 f"{1e6 / statistics.median(bares):,.0f}",
                 f"{to_floor:.2f}",
                 f"{to_bare:.2f}",
@@ -117,6 +124,7 @@ def concurrency(folder: Path, sizes: list[int], total: int, pairs: int) -> str:
     return table("Concurrent runs on one SQLite file", columns, rows)
 
 
-def _shown(found: list[Throughput]) -> tuple[str, str, str]:
+def shown_throughput(found: list[Throughput]) -> tuple[str, str, str]:
+    """Iterations a second, p99 in ms, CPU in µs: medians."""
     each, p99, cpu = (statistics.median(column) for column in zip(*found, strict=True))
     return f"{1e6 / each:,.0f}", f"{p99 / 1000:,.1f}", f"{cpu:,.0f}"

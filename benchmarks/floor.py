@@ -1,6 +1,6 @@
 """The floor: what the disk and one thread cost, with nothing above them.
 
-The same bodies in the same groups, each group one durable commit. `ThreadFloor` is asked from an
+The same bodies in the same groups, each group one durable commit. A `ThreadFloor` is asked from an
 event loop as a store must be; `bare` commits in the caller's own thread.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -68,22 +69,44 @@ def bare(db: apsw.Connection, groups: Sequence[Group]) -> None:
         commit(db, [group])
 
 
-class ThreadFloor:
-    """One writer thread; what waits when it looks shares a commit.
+class Commit(NamedTuple):
+    """How a writer makes groups durable, all in one commit, and how it ends."""
+
+    commit: Callable[[Sequence[Group]], None]
+    close: Callable[[], None]
+
+
+def on_file(path: Path) -> ThreadFloor:
+    """The floor on a new file.
 
     Args:
         path: the file, which must not exist.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def opened() -> Commit:
+        db = open_table(path)
+        return Commit(lambda groups: commit(db, groups), db.close)
+
+    writer = ThreadFloor(opened)
+    warm(path)
+    return writer
+
+
+class ThreadFloor:
+    """One writer thread; what waits when it looks shares a commit.
+
+    Args:
+        opened: called in the thread.
+    """
+
+    def __init__(self, opened: Callable[[], Commit]) -> None:
+        self._open = opened
         self._jobs: queue.SimpleQueue[tuple[Group, asyncio.Future[None]] | None]
         self._jobs = queue.SimpleQueue()
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._write)
         self._thread.start()
         self._opened.wait()
-        warm(path)
 
     def submit(self, group: Group) -> asyncio.Future[None]:
         """Resolves when the group is durable."""
@@ -97,7 +120,7 @@ class ThreadFloor:
         self._thread.join()
 
     def _write(self) -> None:
-        db = open_table(self._path)
+        writer = self._open()
         self._opened.set()
         while True:
             jobs = [self._jobs.get()]
@@ -105,11 +128,11 @@ class ThreadFloor:
                 jobs.append(self._jobs.get())
             wanted = [job for job in jobs if job is not None]
             if wanted:
-                commit(db, [group for group, _ in wanted])
+                writer.commit([group for group, _ in wanted])
                 futures = [future for _, future in wanted]
                 futures[0].get_loop().call_soon_threadsafe(_resolve, futures)
             if len(wanted) < len(jobs):
-                db.close()
+                writer.close()
                 return
 
 

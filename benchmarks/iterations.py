@@ -43,7 +43,7 @@ class Beside:
     def __init__(self, folder: Path, name: str, *, iterations: int, block: int) -> None:
         self._paths = [folder / f"{name}-{kind}.db" for kind in ("ours", "floor", "bare")]
         self._store = sqlite_store(folder, f"{name}-ours")
-        self._writer = floor.ThreadFloor(self._paths[1])
+        self._writer = floor.on_file(self._paths[1])
         self._db = floor.open_table(self._paths[2])
         floor.warm(self._paths[2])
         self._model = Model(iterations, self._pause, every=block)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import concurrency, imports, iterations, reading
+from benchmarks import concurrency, imports, iterations, reading, servers
 
 
 def sections(folder: Path, *, sizes: list[int], runs: list[int], total: int, pairs: int) -> dict[
@@ -26,6 +26,7 @@ def sections(folder: Path, *, sizes: list[int], runs: list[int], total: int, pai
         "flat": lambda: iterations.flatness(longest, min(100, longest // 3), max(2, pairs // 20)),
         "reading": lambda: reading.reading(folder, [longest], max(2, pairs // 10)),
         "concurrency": lambda: concurrency.concurrency(folder, runs, total, max(2, pairs // 10)),
+        "servers": lambda: servers.on_servers(runs, total, max(2, pairs // 30)),
         "imports": lambda: imports.imports(max(2, pairs // 5)),
     }
 
