@@ -269,6 +269,7 @@ class RedisCheckpointStore(SlotMethods):
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
         page = Page(status, agent, limit, rules.from_cursor(cursor))
+        rules.check_text(agent, what="agent")
         index, scope = self._engine.index, self._scope
         return await self._engine.read(lambda: index.list_runs(scope, page))
 
@@ -276,6 +277,7 @@ class RedisCheckpointStore(SlotMethods):
         self, *, agents: Collection[str] | None = None, limit: int = 100
     ) -> list[Claimable]:
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        rules.check_text(*(agents or ()), what="agent")
         due = self._engine.due
         return await self._engine.read(lambda: due.claimable(agents=agents, limit=limit))
 
@@ -293,6 +295,8 @@ class RedisCheckpointStore(SlotMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        rules.check_text(after, what="scope")
+        rules.check_text(after, what="scope")
         index = self._engine.index
         return await self._engine.read(lambda: index.scopes(after=after, limit=limit))
 
@@ -304,6 +308,8 @@ class RedisCheckpointStore(SlotMethods):
     async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
         """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
         check_id(key, what="key")
+        rules.check_text(token, what="token")
+        rules.check_text(token, what="token")
         values, scope = self._engine.values, self._scope
         return await self._engine.write(
             lambda: values.claim(scope, key, token=token, ttl_seconds=ttl_seconds)
@@ -312,6 +318,8 @@ class RedisCheckpointStore(SlotMethods):
     async def settle_value(self, key: str, *, token: str, value: str) -> bool:
         """Keep the value of one's own claim; see `OncePort.settle_value`."""
         check_id(key, what="key")
+        rules.check_text(token, value, what="token or value")
+        rules.check_text(token, value, what="token or value")
         values, scope = self._engine.values, self._scope
         return await self._engine.write(lambda: values.settle(scope, key, token=token, value=value))
 
