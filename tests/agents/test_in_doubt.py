@@ -80,6 +80,68 @@ async def _questions(
     return world, store, llm, result.suspended.questions
 
 
+# --- why nobody knows -----------------------------------------------------------------------------
+
+
+async def _why(store: InMemoryCheckpointStore, agent: Agent, llm: FakeLLM) -> str:
+    """What the question says between what was done and that it may have taken effect."""
+    result = await agent.run(TASK, context(llm, store))
+    assert result.suspended is not None
+    [question] = result.suspended.questions
+    said = question.prompt.removeprefix("send was started (attempt 1) and ")
+    return said[: said.index(", so it may or may not have taken effect")]
+
+
+async def test_a_question_says_that_the_worker_died() -> None:
+    """Its lease was taken over."""
+    store = await died_after(e.ToolStarted, World().agent(), asked("send"))
+
+    why = await _why(store, World().agent(), asked("send"))
+
+    assert "its worker died or lost its lease before the outcome was recorded" == why
+
+
+async def test_a_question_says_that_the_worker_was_stopped() -> None:
+    """It gave the run back while the tool was at it."""
+    entered = asyncio.Event()
+
+    @tool(side_effecting=True)
+    async def send(what: str) -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return what
+
+    store = InMemoryCheckpointStore()
+    worker = asyncio.create_task(agent_of(send).run(TASK, context(asked("send"), store)))
+    await entered.wait()
+    worker.cancel()
+    await asyncio.wait({worker})
+
+    why = await _why(store, agent_of(send), asked("send"))
+
+    assert "its worker was stopped before the outcome was recorded" == why
+
+
+@pytest.mark.parametrize("ends", ["unknown", "too late"])
+async def test_a_question_says_what_the_tool_itself_said(ends: str) -> None:
+    """That it cannot tell, in its own words, or that its time was over."""
+
+    @tool(side_effecting=True, timeout=300.0 if ends == "unknown" else 0.01)
+    async def send(what: str) -> str:
+        if ends == "unknown":
+            raise OutcomeUnknown("the gateway answered 504")
+        await asyncio.Event().wait()
+        return what
+
+    why = await _why(InMemoryCheckpointStore(), agent_of(send), asked("send"))
+
+    said = {
+        "unknown": "OutcomeUnknown: the gateway answered 504",
+        "too late": "Tool 'send' timed out after 0.01 seconds; whether it took effect is not known",
+    }
+    assert f"its outcome is not known ({said[ends]})" == why
+
+
 # --- what is automatic ----------------------------------------------------------------------------
 
 

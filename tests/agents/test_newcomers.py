@@ -18,6 +18,7 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.runtime import Invoker, RunContext, Services
 from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, open_store
+from agentkit.state.checkpoints.places import missing_file
 from agentkit.tools import Tool, tool
 from tests.agents.kit import RUN, TASK, agent_of, call, calls, context, events_of, then
 
@@ -98,13 +99,17 @@ async def test_a_context_and_a_store_url_exclude_each_other() -> None:
 
 @pytest.mark.parametrize("model", ["openai:some-model", "anthropic:some-model"])
 async def test_a_missing_key_is_told_before_anything_is_written(model: str, tmp_path: Path) -> None:
-    """The run does not exist afterwards."""
+    """Where there was no store there is none, and where there was one the run is not in it."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"
 
     with pytest.raises(MissingKey):
         await Agent("a", model).run(TASK, run_id="r1", store=url)
 
     store = open_store(url)
+    assert missing_file(store) is not None
+    await store.head("r1")
+    with pytest.raises(MissingKey):
+        await Agent("a", model).run(TASK, run_id="r1", store=url)
     assert ([], None) == ((await store.list_runs())[0], await store.head("r1"))
     await store.aclose()
 

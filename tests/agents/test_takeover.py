@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import threading
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 
 import pytest
 
@@ -102,6 +104,13 @@ async def test_a_drive_that_is_running_is_left_alone() -> None:
 
     assert before == await entries_of(store)
     assert refused.value.expires_in_seconds > 0
+    head = await store.head(RUN)
+    assert head is not None
+    since = datetime.fromtimestamp(head.epoch / 1000, UTC)
+    assert f"by pid {os.getpid()} on this machine since {since:%Y-%m-%d %H:%M:%S} UTC, for" in str(
+        refused.value
+    )
+    assert head.owner not in str(refused.value)
     held.let_go.set()
     assert "done" == (await task).output
 

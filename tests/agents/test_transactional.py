@@ -49,7 +49,7 @@ from tests.agents.kit import (
 )
 
 T = TypeVar("T")
-READS = 2
+READS = 1
 """How often a new run's worker reads before it acts."""
 
 

@@ -43,6 +43,16 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(shell: Shell, command:
     assert before == _files(shell)
 
 
+@pytest.mark.parametrize("command", [["resume", "r1", "--agent", "agents:talker"], *LOOKERS])
+def test_nothing_is_found_in_memory(shell: Shell, command: list[str]) -> None:
+    """Exit code 2 and why, instead of an empty list; `run` warns that nothing will be found."""
+    _refused(shell(*command, "--store", "memory://"), 2, "gone with it", "sqlite:///runs.db")
+
+    ran = shell("run", "agents:talker", "Talk.", "--store", "memory://")
+    assert (0, "hello\n") == (ran.code, ran.out)
+    assert "Warning: memory:// is gone when this command ends" in ran.err
+
+
 def test_an_unknown_run_is_not_found(shell: Shell) -> None:
     """`resume` and `show` leave with 3 and name the run."""
     assert 0 == shell("run", "agents:talker", "Talk.", "--run-id", "other").code

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.cli.kit import Shell
+from tests.cli.kit import Shell, hear
 
 STRANGE = """
 import math
@@ -82,6 +82,30 @@ def test_show_tells_the_whole_story(shell: Shell) -> None:
     ]
     places = [told.index(line) for line in story]
     assert sorted(places) == places
+
+
+def test_show_says_which_calls_are_in_doubt_and_why(shell: Shell) -> None:
+    """Before anybody was asked, and in the question that is asked then."""
+    hold = shell.touch("hold-send")
+    worker = shell.start("run", "agents:sender", "Send a.", "--run-id", "r1")
+    hear(worker, "sending")
+    at_work = shell("show", "r1", "--json").json
+    worker.kill()
+    worker.communicate()
+    hold.unlink()
+
+    left = shell("show", "r1")
+    [found] = shell("show", "r1", "--json").json["in_doubt"]
+    shell("resume", "r1")
+    asked = shell("show", "r1")
+
+    why = "its worker ended before the outcome was recorded"
+    assert f"in doubt 1.0: send may or may not have taken effect: {why}" in left.out
+    assert "agentkit tool settle r1 1.0, or resume the run" in left.out
+    assert ("1.0", "send", 1, why) == tuple(found.values())
+    assert "send was started (attempt 1) and its worker died or lost its lease" in asked.out
+    assert "in doubt 1.0" not in asked.out
+    assert [] == at_work["in_doubt"]
 
 
 def test_show_prints_entries_with_their_fields_by_name(shell: Shell) -> None:

@@ -264,7 +264,7 @@ async def test_f045_an_outage_at_any_transaction_leaves_both_or_neither(
     for number in (1, 2):
         till = Till(tmp_path / str(number))
         outage = Fault(kind, "transact", call=number, times=MOST_CALLS)
-        unread = Fault("before", "read", call=3, times=MOST_CALLS)
+        unread = Fault("before", "read", call=2, times=MOST_CALLS)
         store = FaultyStore(till.store, outage, unread)
         with pytest.raises(StoreUnreachable):
             await till.run(store)

@@ -210,7 +210,7 @@ def test_a_report_can_be_read_in_a_terminal() -> None:
     report = CrashReport("shop:agent", "Go.", 7, 9, 8, 7, 1.25, (), (finding,), ("a note",))
 
     assert [
-        "shop:agent: NOT SAFE, 1 findings · 7 kills in 9 runs, 7 of 8 places · 1.2 s",
+        "shop:agent: NOT SAFE, 1 finding · 7 kills in 9 runs, 7 of 8 places · 1.2 s",
         "lost: act, killed at a@1",
         "    It is gone.",
         "    replay: again --at a@1",

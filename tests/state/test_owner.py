@@ -272,7 +272,7 @@ def test_an_owner_is_told_in_words(start: Callable[[str], Worker]) -> None:
     other_boot = f"{tag} another-boot {namespaces} {pid} {started} {drive}"
 
     assert describe(worker.owner) == f"pid {worker.process.pid} on this machine"
-    assert describe(other_boot) == "another machine"
+    assert describe(other_boot) == f"pid {worker.process.pid} on another machine"
     assert describe("worker-7") == "an owner of another kind, 'worker-7'"
     assert describe("") == "nobody"
 

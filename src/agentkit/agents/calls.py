@@ -16,15 +16,12 @@ from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.contracts.values import to_text
 from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState
-from agentkit.state.journal.recovery import Verdict
+from agentkit.state.journal.recovery import MAX_WHY_CHARACTERS, Verdict
 from agentkit.tools import Tool, ToolContext, reconcile
 from agentkit.tools.execute import Attempt
 from agentkit.tools.outcome import Ended, judge, result_of
 
-__all__ = ["MAX_WHY_CHARACTERS", "CallRunner", "Done", "Item", "Looked", "News", "Told"]
-
-MAX_WHY_CHARACTERS = 500
-"""Longest text of a `reconcile` that could not tell, as the person who decides sees it."""
+__all__ = ["CallRunner", "Done", "Item", "Looked", "News", "Told"]
 
 
 @dataclass(frozen=True, slots=True)

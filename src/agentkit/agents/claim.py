@@ -23,6 +23,7 @@ from agentkit.core.contracts.heads import Head, Lease, Summary
 from agentkit.core.contracts.heartbeat import HeartbeatPort
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.runtime import RunContext
+from agentkit.state.checkpoints.places import missing_file
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import Detail, RunState
 from agentkit.state.journal.journal import Journal, load
@@ -82,11 +83,11 @@ async def claim(
     """
     run_id = context.correlation_id
     state = RunState(run_id)
-    head = await port.head(run_id)
+    head = await port.head(run_id) if missing_file(port) is None else None  # to look makes no file
     if head is not None and _has_died(head):  # it is claimed, and so counted, before it is read
         _refuse_unread(run_id, head.summary, spec, task)
     else:
-        state = await load(port, run_id)
+        state = await load(port, run_id) if head is not None else state
         if not admit(state, spec, task=task):
             return state
         prepare(state)

@@ -14,7 +14,7 @@ from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load_known
 from agentkit.state.journal.lanes import CallState, LaneState
-from agentkit.state.journal.owner import is_dead
+from agentkit.state.journal.owner import describe, is_dead
 from agentkit.state.journal.recovery import SKIPPED
 
 __all__ = ["settle_call", "unpark"]
@@ -163,8 +163,8 @@ async def _refuse_while_at_work(port: JournalPort, run_id: str, call: str) -> No
     if head is None or not head.held or is_dead(head.owner, known_drives=known):
         return
     message = (
-        f"run {run_id!r}: a worker ({head.owner}) holds it and may be at call {call} just now; "
-        "its outcome comes by itself. Stop that worker first, or wait."
+        f"run {run_id!r}: a worker ({describe(head.owner)}) holds it and may be at call {call} "
+        "just now; its outcome comes by itself. Stop that worker first, or wait."
     )
     left = head.expires_in_seconds
     raise RunInUse(message, run_id=run_id, owner=head.owner, expires_in_seconds=left)

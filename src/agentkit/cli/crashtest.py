@@ -16,11 +16,11 @@ from agentkit.cli.output import as_dict, emit_json, one_line, print_table, say, 
 from agentkit.cli.session import (
     DEFAULT_STORE,
     STORE_VARIABLE,
+    check_there,
     leave_interrupted,
     leave_with,
-    missing_file,
 )
-from agentkit.core.contracts.errors import AgentkitError, InvalidSpec, RunNotFound, StoreUnreachable
+from agentkit.core.contracts.errors import AgentkitError, InvalidSpec, RunNotFound
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.journal.codec import decode_rows
@@ -113,8 +113,7 @@ def _model(order: CrashOrder) -> tuple[str, Model]:
 async def _recorded(order: CrashOrder, run_id: str) -> tuple[str, tuple[ScriptTurn, ...]]:
     store = open_store(order["store"] or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     try:
-        if missing_file(store) is not None:
-            raise StoreUnreachable(f"there is no store at {store.location}; check --store")
+        check_there(store)
         port = store.scoped(Scope(tenant=order["tenant"]))
         rows = await read_rows(port, run_id)
         if not rows:

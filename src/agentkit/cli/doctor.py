@@ -11,11 +11,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from agentkit.cli.exits import FAILED, OK, exit_code_of
 from agentkit.cli.output import emit_json, one_line, print_table
-from agentkit.cli.session import missing_file, run_command
+from agentkit.cli.session import run_command
 from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.runtime import SystemClock
 from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from agentkit.state.checkpoints.places import in_memory, missing_file
 
 __all__ = ["examine"]
 
@@ -97,7 +98,7 @@ def _installation() -> list[_Finding]:
 async def _store(store: JournalPort) -> list[_Finding]:
     """Reaches the store; one that cannot be used raises, one that is not there is left so."""
     where = store.location
-    if where.startswith("memory:"):
+    if in_memory(store):
         return [_Finding("store", "note", f"{where}: runs die with the process")]
     missing = missing_file(store)
     if missing is not None:

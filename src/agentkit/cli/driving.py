@@ -20,7 +20,6 @@ from agentkit.cli.reference import is_here, load_agent, load_recorded
 from agentkit.cli.session import (
     leave_interrupted,
     leave_with,
-    missing_file,
     resume_command,
     run_command,
 )
@@ -31,9 +30,15 @@ from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Decision, Question, Scope
 from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
 from agentkit.state.checkpoints import Checkpointer
+from agentkit.state.checkpoints.places import in_memory, missing_file
 from agentkit.state.journal.journal import load_known
 
 __all__ = ["Order", "drive", "parse_answers", "read_value"]
+
+_VOLATILE = (
+    "Warning: memory:// is gone when this command ends, and the run with it: nothing can show or "
+    "resume it."
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
     left_behind = {run_id: resume}
 
     async def work(store: JournalPort) -> int:
-        if agent is not None and invoker is None and missing_file(store) is not None:
-            _check_model(agent)
+        if in_memory(store):
+            say(_VOLATILE, error=True)
         services = Services(invoker=invoker, checkpointer=Checkpointer(port=store))
         context = RunContext(correlation_id=run_id, scope=scope, services=services)
         try:
@@ -156,12 +161,6 @@ class _Chosen:
 
     def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         return self._llm.attempt(msgspec.structs.replace(request, model=""))
-
-
-def _check_model(agent: Agent) -> None:
-    """Refuse a run that cannot begin before a file is made for it."""
-    if agent.llm is None:
-        _invoker(agent.model)
 
 
 async def _follow(

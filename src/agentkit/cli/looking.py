@@ -10,7 +10,7 @@ from agentkit.cli.exits import OK, exit_code_of
 from agentkit.cli.output import ago, as_dict, emit_json, one_line, print_table, say, shorten
 from agentkit.cli.session import leave_with, run_command
 from agentkit.cli.statuses import STATUSES
-from agentkit.cli.timeline import timeline
+from agentkit.cli.timeline import in_doubt, timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
 from agentkit.core.contracts.heads import Row, RunSummary
@@ -138,6 +138,7 @@ def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
         "forked_from": _origin(forked.parent, forked.version) if forked is not None else None,
         "usage_before_fork": as_dict(seen.state.inherited) if forked is not None else None,
         "questions": [as_dict(question) for question in seen.state.questions],
+        "in_doubt": [*in_doubt(seen.state)] if seen.status == "interrupted" else [],
         "entries": [_fact(entry) for entry in seen.entries],
     }
     if seen.damage is not None:

@@ -8,22 +8,27 @@ import signal
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from shlex import join
 from typing import NoReturn
 
 from agentkit.cli.exits import INTERRUPTED, exit_code_of
 from agentkit.cli.output import emit_json, one_line, say, to_plain
-from agentkit.core.contracts.errors import AgentkitError, RunError, StoreUnreachable
+from agentkit.core.contracts.errors import (
+    AgentkitError,
+    InvalidStoreUrl,
+    RunError,
+    StoreUnreachable,
+)
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import open_store
+from agentkit.state.checkpoints.places import in_memory, missing_file
 
 __all__ = [
     "DEFAULT_STORE",
     "STORE_VARIABLE",
+    "check_there",
     "leave_interrupted",
     "leave_with",
-    "missing_file",
     "resume_command",
     "run_command",
 ]
@@ -111,22 +116,31 @@ async def _interruptible(
         if task is not None:
             loop.add_signal_handler(number, task.cancel)
     store = open_store(store_url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
-    if not creates and missing_file(store) is not None:
-        raise StoreUnreachable(
-            f"there is no store at {store.location}. `agentkit run` creates it; check --store, "
-            f"{STORE_VARIABLE} and the current folder."
-        )
+    if not creates:
+        check_there(store)
     try:
         return await work(store)
     finally:
         await store.aclose()
 
 
-def missing_file(store: JournalPort) -> Path | None:
-    """The file in which the store would be, where it is not there yet."""
-    scheme, _, path = store.location.partition(":///")
-    file = Path(path)
-    return file if scheme == "sqlite" and not file.exists() else None
+def check_there(store: JournalPort) -> None:
+    """Refuse a store in which a command that only finds can find nothing.
+
+    Raises:
+        InvalidStoreUrl: it is in memory, so this process's own and empty.
+        StoreUnreachable: it is not there yet.
+    """
+    if in_memory(store):
+        raise InvalidStoreUrl(
+            "memory:// belongs to one process and is gone with it, so nothing can be found there. "
+            f"Name the store of your runs with --store or {STORE_VARIABLE}: sqlite:///runs.db"
+        )
+    if missing_file(store) is not None:
+        raise StoreUnreachable(
+            f"there is no store at {store.location}. `agentkit run` creates it; check --store, "
+            f"{STORE_VARIABLE} and the current folder."
+        )
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

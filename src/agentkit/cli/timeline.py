@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from agentkit.cli.output import ago, one_line, shorten
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.types import JSON
 from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.recovery import why_in_doubt
 
-__all__ = ["timeline"]
+__all__ = ["in_doubt", "timeline"]
 
 
 def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Iterator[str]:
@@ -43,6 +46,29 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         yield f"open {question.id}: {one_line(question.prompt)}"
         yield f"  call:    {one_line(question.tool)} {question.arguments}"
         yield f"  answers: {', '.join(question.answers)}"
+    for one in in_doubt(state) if status == "interrupted" else ():
+        yield ""
+        may = f"{one['tool']} may or may not have taken effect"
+        yield f"in doubt {one['call']}: {may}: {one['why']}"
+        settle = shlex.join(["agentkit", "tool", "settle", state.run_id, str(one["call"])])
+        yield f"  say what became of it with {settle}, or resume the run to do as its tool says"
+
+
+def in_doubt(state: RunState) -> list[dict[str, JSON]]:
+    """Calls with effects of which nobody saw the end, and nobody has asked yet."""
+    return [
+        {
+            "call": f"{lane.turns}.{call.index}",
+            "tool": shorten(call.record.name, 64),
+            "attempt": call.attempt,
+            "why": one_line(why_in_doubt(call, call.outcome)),
+        }
+        for lane in state.lanes.values()
+        if lane.turn is not None and not lane.turn.closed
+        for call in lane.turn.calls
+        if call.question is None and not call.settled and call.doubtful(call.attempt)
+        if call.started is not None and call.started.key and not call.started.transactional
+    ]
 
 
 def _text(entry: e.Entry) -> str:

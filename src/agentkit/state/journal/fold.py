@@ -87,10 +87,7 @@ class RunState:
 
     def lane(self, name: str) -> LaneState:
         """The lane of that name, empty where it has no entry yet."""
-        lane = self.lanes.get(name)
-        if lane is None:
-            lane = self.lanes[name] = LaneState(name)
-        return lane
+        return self.lanes.get(name) or self.lanes.setdefault(name, LaneState(name))
 
     @property
     def nonce(self) -> str:
@@ -212,6 +209,8 @@ def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
 
 def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
     state.recoveries = body.recoveries
+    for lane in state.lanes.values():
+        lane.hand_over(body.why)
     if body.why != "takeover":
         return
     state.takeovers += 1

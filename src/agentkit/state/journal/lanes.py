@@ -20,6 +20,9 @@ class CallState:
 
     Attributes:
         settled: the model can be given a result.
+        left: how the next worker came to the run, where this one left the newest attempt without
+            an outcome: `takeover` from one that died or was cut off, `resume` after one that gave
+            the run back.
     """
 
     __slots__ = (
@@ -27,6 +30,7 @@ class CallState:
         "decision",
         "finished_seq",
         "index",
+        "left",
         "outcome",
         "question",
         "record",
@@ -49,6 +53,7 @@ class CallState:
         self.outcome: e.ToolFinished | None = None
         self.question: Question | None = None
         self.decision: e.Decided | None = None
+        self.left = ""
         self.values: dict[str, str] = {}
 
     def begin(self, started: e.ToolStarted, *, epoch: int, seq: int) -> None:
@@ -59,6 +64,7 @@ class CallState:
         self.attempt = started.attempt
         self.settled = False
         self.outcome = self.question = self.decision = None
+        self.left = ""
 
     def end(self, outcome: e.ToolFinished, *, seq: int) -> None:
         """The newest attempt has ended; some outcomes leave the call open."""
@@ -131,6 +137,13 @@ class LaneState:
         self.versions: list[SavedVersion] = []
         self.suspended = False
         self.transcript = Transcript()
+
+    def hand_over(self, how: str) -> None:
+        """Another worker has the run: what is under way was left by the one before it."""
+        turn = self.turn
+        for call in turn.calls if turn is not None and not turn.closed else ():
+            if call.started is not None and call.outcome is None:
+                call.left = call.left or how
 
     def fork(self, edits: Sequence[e.ResultEdit], message: str, *, seq: int) -> None:
         """Go on as another run's lane: nothing of the copied past is under way here, and a person

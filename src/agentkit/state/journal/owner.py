@@ -67,7 +67,7 @@ def owner_id(drive: str) -> str:
 
 
 def describe(owner: str) -> str:
-    """Say in a few words where the holder lives: `pid 1234 on this machine`, `another machine`."""
+    """Say in a few words where the holder lives: `pid 1234 on this machine`."""
     if not owner:
         return "nobody"
     parsed = _parse(owner)
@@ -77,7 +77,7 @@ def describe(owner: str) -> str:
     if not (parsed.provable and me.provable):
         return f"pid {parsed.pid}, on a machine that does not tell which"
     if parsed.boot != me.boot:
-        return "another machine"
+        return f"pid {parsed.pid} on another machine"
     if parsed.namespaces != me.namespaces:
         return f"pid {parsed.pid} in another container on this machine"
     return f"pid {parsed.pid} on this machine"

@@ -27,6 +27,7 @@ __all__ = [
     "CANNOT_RUN",
     "DUPLICATE",
     "IN_DOUBT",
+    "MAX_WHY_CHARACTERS",
     "RECONCILE",
     "SKIPPED",
     "TOLD_IN_DOUBT",
@@ -38,6 +39,7 @@ __all__ = [
     "idempotency_key",
     "plan_turn",
     "unsure",
+    "why_in_doubt",
 ]
 
 AUTOMATIC_ATTEMPTS = 10
@@ -53,11 +55,20 @@ WITHHELD = (
 )
 DUPLICATE = "This call repeats an earlier one of the same turn; it ran once, see the result there."
 ATTEMPTS_SPENT = "This call was interrupted {attempts} times and has no attempts left; no result."
+MAX_WHY_CHARACTERS = 500
+"""Longest text of a tool that could not tell, as the person who decides sees it."""
+
 IN_DOUBT = (
-    "{tool} was started (attempt {attempt}) and its worker ended before the outcome was recorded, "
-    "or it could not tell, so it may or may not have taken effect. Look at the outside system, "
-    "then answer: done (with what it returned), failed, run_again or skip."
+    "{tool} was started (attempt {attempt}) and {why}, so it may or may not have taken effect. "
+    "Look at the outside system, then answer: done (with what it returned), failed, run_again or "
+    "skip."
 )
+_LEFT = {
+    "takeover": "its worker died or lost its lease before the outcome was recorded",
+    "resume": "its worker was stopped before the outcome was recorded",
+}
+_ENDED = "its worker ended before the outcome was recorded"
+_UNKNOWN = "its outcome is not known ({content})"
 TOLD_IN_DOUBT = (
     "{tool} was started and its outcome is not known: it may or may not have taken effect. It was "
     "not run again. Find out before you repeat it."
@@ -184,6 +195,14 @@ def unsure(
     ]
 
 
+def why_in_doubt(call: CallState, outcome: e.ToolFinished | None) -> str:
+    """Why nobody knows what became of the call's newest attempt, whose outcome this is, if any."""
+    content = outcome.content.strip() if outcome is not None else ""
+    if content:
+        return _UNKNOWN.format(content=content[:MAX_WHY_CHARACTERS])
+    return _LEFT.get(call.left, _ENDED)
+
+
 class _Planner(NamedTuple):
     """The rules for one call, where it stands."""
 
@@ -209,7 +228,7 @@ class _Planner(NamedTuple):
             return self._refusal(call, policy) or self._start(call, policy, attempt=1)
         if outcome is None and call.started_epoch == self.epoch:
             return None
-        return self._recover(call, policy)
+        return self._recover(call, policy, outcome)
 
     def _refusal(self, call: CallState, policy: CallPolicy) -> e.ToolFinished | None:
         """The outcome of a call that must not be run, if it is one."""
@@ -231,10 +250,12 @@ class _Planner(NamedTuple):
             by = outcome.by if again else ""
             return self._start(call, policy, attempt=call.attempt + again, by=by)
         if again or call.attempt > 1:  # an earlier attempt may have taken effect
-            return self._question(call, policy)
+            return self._question(call, policy, outcome)
         return self._finish(call, "error", policy.problem)
 
-    def _recover(self, call: CallState, policy: CallPolicy) -> _Move:
+    def _recover(
+        self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished | None
+    ) -> _Move:
         """The in-doubt table."""
         spent = call.attempt >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
         if call.started is not None and call.started.transactional:
@@ -256,7 +277,7 @@ class _Planner(NamedTuple):
             return self._finish(call, "error", ATTEMPTS_SPENT.format(attempts=call.attempt))
         if policy.on_in_doubt == "tell_model":
             return self._finish(call, "in_doubt", TOLD_IN_DOUBT.format(tool=call.record.name))
-        return self._question(call, policy, looked=verdict.content)
+        return self._question(call, policy, outcome, looked=verdict.content)
 
     def _rolled_back(self, call: CallState, policy: CallPolicy, *, spent: bool) -> _Move:
         """A transaction without outcome was never committed: the call has had no effect."""
@@ -266,11 +287,18 @@ class _Planner(NamedTuple):
         return self._start(call, policy, attempt=call.attempt + 1)
 
     def _question(
-        self, call: CallState, policy: CallPolicy, *, looked: str = ""
+        self,
+        call: CallState,
+        policy: CallPolicy,
+        outcome: e.ToolFinished | None,
+        *,
+        looked: str = "",
     ) -> e.QuestionAsked:
-        """Ask a human; say what the tool's own look gave and why the call cannot be run now."""
-        record = call.record
-        text = IN_DOUBT.format(tool=record.name, attempt=call.attempt)
+        """Ask a human; say why the call is in doubt, what the tool's own look gave, and why it
+        cannot be run now.
+        """
+        record, why = call.record, why_in_doubt(call, outcome)
+        text = IN_DOUBT.format(tool=record.name, attempt=call.attempt, why=why)
         if looked:
             text += _LOOKED.format(why=looked)
         return e.QuestionAsked(
@@ -288,7 +316,7 @@ class _Planner(NamedTuple):
         """What a human's decision about an in-doubt call means."""
         by = decision.actor or "human"
         if decision.answer == "run_again" and policy.problem:
-            return self._question(call, policy)
+            return self._question(call, policy, call.outcome)
         if decision.answer == "run_again":
             again = CallPolicy(transactional=policy.transactional)
             return self._start(call, again, attempt=call.attempt + 1, by=by)

@@ -293,7 +293,8 @@ def _all(
 def _notes(trials: Sequence[Trial], rules: Rules) -> Iterator[str]:
     missed = sum(trial.died < len(trial.kills) for trial in trials)
     if missed:
-        yield f"{missed} places were not reached again, so nobody was killed there"
+        places = "one place was" if missed == 1 else f"{missed} places were"
+        yield f"{places} not reached again, so nobody was killed there"
     calm = rules.undisturbed[0].story
     for call in calm.calls if calm is not None else ():
         if call.outcome != "ok":

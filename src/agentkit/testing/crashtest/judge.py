@@ -227,7 +227,8 @@ def _of_run(calm: Story, story: Story) -> Iterator[Problem]:
     texts = [_comparable(text, story) for text in (*story.texts, story.output)]
     before = [_comparable(text, calm) for text in (*calm.texts, calm.output)]
     if places:
-        yield Problem("", "diverged", f"the model made {len(places)} calls more than undisturbed")
+        more = "one call" if len(places) == 1 else f"{len(places)} calls"
+        yield Problem("", "diverged", f"the model made {more} more than undisturbed")
     elif texts != before:
         pairs = zip([*before, ""], [*texts, ""], strict=False)
         first = next(((a, b) for a, b in pairs if a != b), ("", ""))

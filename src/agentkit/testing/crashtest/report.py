@@ -145,10 +145,11 @@ class CrashReport(msgspec.Struct, frozen=True):
 
     def headline(self) -> str:
         """One line that says it all."""
-        verdict = "safe" if self.safe else f"NOT SAFE, {len(self.findings)} findings"
+        verdict = "safe" if self.safe else f"NOT SAFE, {_number(len(self.findings), 'finding')}"
         return (
-            f"{self.agent}: {verdict} · {self.kills} kills in {self.runs} runs, {self.tested} of "
-            f"{self.borders} places · {self.seconds:.1f} s"
+            f"{self.agent}: {verdict} · {_number(self.kills, 'kill')} in "
+            f"{_number(self.runs, 'run')}, {self.tested} of {_number(self.borders, 'place')} · "
+            f"{self.seconds:.1f} s"
         )
 
     def text(self) -> str:
@@ -156,13 +157,18 @@ class CrashReport(msgspec.Struct, frozen=True):
         lines = [self.headline()]
         for tool in self.tools:
             lines.append(
-                f"  {tool.name} ({tool.policy}): {tool.verdict} · {tool.kills} kills in flight, "
-                f"{tool.effects} effects a call, {tool.repeats} repeats, {tool.in_doubt} in doubt"
+                f"  {tool.name} ({tool.policy}): {tool.verdict} · "
+                f"{_number(tool.kills, 'kill')} in flight, effects a call: {tool.effects}, "
+                f"{_number(tool.repeats, 'repeat')}, {tool.in_doubt} in doubt"
             )
             lines.append(f"    {tool.advice}")
         lines += [line for finding in self.findings for line in told(finding)]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def told(finding: Finding) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -21,6 +22,10 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.heads import TERMINAL_STATUSES, Claimable, Head, Lease, Row, Summary
 from agentkit.core.contracts.once import Claim
 from agentkit.state.journal.codec import MAX_ENTRY_BYTES
+from agentkit.state.journal.owner import describe
+
+_LAST_SECOND = 32_503_680_000
+"""The year 3000, for a damaged clock."""
 
 
 def check_append(
@@ -142,13 +147,19 @@ def may_entomb(head: Head, *, updated_at: int) -> bool:
 def in_use(run: str, head: Head) -> RunInUse:
     """The error for a run whose lease somebody else holds."""
     return RunInUse(
-        f"run {run!r} is held by {head.owner!r} for another "
-        f"{max(head.expires_in_seconds, 0.0):.1f} s unless renewed. Wait for it, or stop that "
+        f"run {run!r} is held by {describe(head.owner)} {_span(head)}. Wait for it, or stop that "
         f"worker.",
         run_id=run,
         owner=head.owner,
         expires_in_seconds=head.expires_in_seconds,
     )
+
+
+def _span(head: Head) -> str:
+    """Since when and for how long; an epoch is the store's time at which it began, or later."""
+    since = datetime.fromtimestamp(min(head.epoch / 1000, _LAST_SECOND), UTC)
+    left = max(head.expires_in_seconds, 0.0)
+    return f"since {since:%Y-%m-%d %H:%M:%S} UTC, for another {left:.1f} s unless renewed"
 
 
 def to_cursor(started_at: int, run: str) -> str:
@@ -182,8 +193,8 @@ def _lost_message(run: str, head: Head | None, lease: Lease) -> str:
     elif not head.owner:
         now = f"it was released at epoch {head.epoch}"
     else:
-        now = f"{head.owner!r} holds it with epoch {head.epoch}"
+        now = f"{describe(head.owner)} holds it with epoch {head.epoch}"
     return (
-        f"run {run!r}: the lease of {lease.owner!r} with epoch {lease.epoch} is gone; {now}. "
-        f"This worker must stop acting for the run."
+        f"run {run!r}: the lease of {describe(lease.owner)} with epoch {lease.epoch} is gone; "
+        f"{now}. This worker must stop acting for the run."
     )
