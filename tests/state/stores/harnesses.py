@@ -1,21 +1,30 @@
 """How the conformance kit comes to each of our stores: one place, one line for each name."""
 
+import itertools
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from agentkit.core.contracts.ports import CheckpointPort, ClockPort, JournalPort
+from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
+    PostgresCheckpointStore,
+    RedisCheckpointStore,
     SqliteCheckpointStore,
     StoreWrapper,
-    open_store,
 )
 from agentkit.testing import FaultyStore
 from agentkit.testing.conformance import Capability, Harness
+from agentkit.testing.servers import PgBouncer, PostgresServer, RedisCluster, RedisServer
+
+T = TypeVar("T")
 
 _IN_MEMORY = next((path for path in ("/dev/shm",) if Path(path).is_dir()), None)
 """A disk that needs no waiting for: what survives a loss of power is tested apart."""
+
+_numbers = itertools.count(1)
 
 
 class MemoryHarness(Harness):
@@ -60,13 +69,63 @@ class SqliteHarness(Harness):
         self._folders.pop(place).cleanup()
 
 
+class PostgresHarness(Harness):
+    """A schema of its own for each place; the server takes any password."""
+
+    clock = "held"
+    opener = "agentkit.state.checkpoints.adapters:open_store"
+    lacks: Mapping[Capability, str] = {"elapsed": "a server has its wall clock alone"}
+    secrets = ("hunter2",)
+
+    def __init__(self, server: PostgresServer | PgBouncer) -> None:
+        self.name = type(server).__name__
+        self._address = server.dsn().replace("postgres@", "postgres:hunter2@")
+
+    async def new_place(self) -> str:
+        """A schema that does not exist yet."""
+        return f"{self._address}?schema=conformance {next(_numbers)}"
+
+    def open(self, place: str, clock: ClockPort) -> JournalPort:
+        """A new object on the schema."""
+        address, _, schema = place.partition("?schema=")
+        given = clock if isinstance(clock, FakeClock) else None
+        return PostgresCheckpointStore(address, schema=schema, clock=given)
+
+
+class RedisHarness(Harness):
+    """A prefix of its own for each place."""
+
+    clock = "held"
+    opener = "agentkit.state.checkpoints.adapters:open_store"
+    lacks: Mapping[Capability, str] = {"elapsed": "a server has its wall clock alone"}
+
+    def __init__(self, server: RedisServer | RedisCluster) -> None:
+        self.name = type(server).__name__
+        self._url = server.url
+
+    async def new_place(self) -> str:
+        """A prefix that no key has yet."""
+        return f"{self._url}?prefix=conformance{next(_numbers)}"
+
+    def open(self, place: str, clock: ClockPort) -> JournalPort:
+        """A new object on the keys with the prefix."""
+        url, _, prefix = place.partition("?prefix=")
+        given = clock if isinstance(clock, FakeClock) else None
+        return RedisCheckpointStore(url, prefix=prefix, clock=given)
+
+    def open_expiring(self, place: str, *, seconds: float) -> JournalPort:
+        """One whose ended runs go after a while, by the server's own clock."""
+        url, _, prefix = place.partition("?prefix=")
+        return RedisCheckpointStore(url, prefix=prefix, log_ttl_seconds=seconds)
+
+
 class WrappedHarness(Harness):
     """The stores of another harness, each within a wrapper."""
 
     def __init__(self, inner: Harness, wrap: Callable[[JournalPort], JournalPort]) -> None:
         self._inner = inner
         self._wrap = wrap
-        self.name = f"{wrap.__name__} around {inner.name}"
+        self.name = f"{inner.name} in a {getattr(wrap, '__name__', 'wrapper')}"
         self.clock = inner.clock
         self.opener = inner.opener
         self.lacks = inner.lacks
@@ -87,15 +146,52 @@ class WrappedHarness(Harness):
         await self._inner.remove(place)
 
 
-HARNESSES: dict[str, Callable[[], Harness]] = {
-    "memory": MemoryHarness,
-    "sqlite": SqliteHarness,
-    "wrapped memory": lambda: WrappedHarness(MemoryHarness(), StoreWrapper),
-    "wrapped sqlite": lambda: WrappedHarness(SqliteHarness(), StoreWrapper),
-    "faultless memory": lambda: WrappedHarness(MemoryHarness(), FaultyStore),
-    "faultless sqlite": lambda: WrappedHarness(SqliteHarness(), FaultyStore),
-}
-"""By the name of the store."""
+class Known(NamedTuple):
+    """A store by name: what makes its harness, which server it needs, and what it does not offer.
 
-memory, sqlite = HARNESSES["memory"], HARNESSES["sqlite"]
-_ = open_store
+    `make` is called with something that gives the fixture of a name.
+    """
+
+    make: Callable[[Callable[[str], object]], Harness]
+    lacks: Collection[Capability]
+    mark: str = ""
+
+
+def _server(kind: type[T], given: object) -> T:
+    assert isinstance(given, kind)
+    return given
+
+
+KNOWN: dict[str, Known] = {
+    "memory": Known(
+        lambda _: MemoryHarness(), {"handles", "processes", "fork", "expiry", "transactions"}
+    ),
+    "sqlite": Known(lambda _: SqliteHarness(), {"expiry"}),
+    "postgres": Known(
+        lambda get: PostgresHarness(_server(PostgresServer, get("postgres_server"))),
+        {"elapsed", "expiry", "transactions"},
+        "postgres",
+    ),
+    "pgbouncer": Known(
+        lambda get: PostgresHarness(_server(PgBouncer, get("pgbouncer_server"))),
+        {"elapsed", "expiry", "transactions"},
+        "pgbouncer",
+    ),
+    "redis": Known(
+        lambda get: RedisHarness(_server(RedisServer, get("redis_server"))),
+        {"elapsed", "transactions"},
+        "redis",
+    ),
+    "redis_cluster": Known(
+        lambda get: RedisHarness(_server(RedisCluster, get("redis_cluster"))),
+        {"elapsed", "transactions"},
+        "redis",
+    ),
+}
+"""The stores that keep all promises, and what some of them do not offer."""
+
+WRAPPERS: dict[str, Callable[[JournalPort], JournalPort]] = {
+    "StoreWrapper": StoreWrapper,
+    "FaultyStore": FaultyStore,
+}
+"""What must change nothing when it is put around a store."""

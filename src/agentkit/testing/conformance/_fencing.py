@@ -83,7 +83,6 @@ async def owner_and_epoch_must_both_be_the_leases(it: Bench) -> None:
         ("worker", lease.epoch + 1),
         ("other", lease.epoch),
         ("Worker", lease.epoch),
-        ("", lease.epoch),
     ):
         forged = type(lease)("r", owner, epoch, TTL_SECONDS, lease.head)
         attempt = it.store.append("r", rows(2), after=1, lease=forged, summary=summary())
