@@ -1,12 +1,17 @@
-"""Commands that keep a store: `copy`, `export`, `import`. Their work is in files of its own."""
+"""Commands that keep a store. Each one's work is in a file of its own, loaded when it is called."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from agentkit.cli.options import JSON_OUT, STORE, example
 
-__all__ = ["COMMANDS", "copy", "export", "import_"]
+if TYPE_CHECKING:
+    from agentkit.cli.pruning import GcOrder
+
+__all__ = ["COMMANDS", "copy", "export", "gc", "import_", "migrate"]
 
 _RUNS = click.option(
     "--run", "runs", multiple=True, metavar="ID", help="Only this run; may be given again."
@@ -76,4 +81,56 @@ def import_(*, file: str, store: str | None, as_json: bool) -> None:
     import_file(store, file, as_json=as_json)
 
 
-COMMANDS: tuple[click.Command, ...] = (copy, export, import_)
+@click.command(epilog=example("agentkit gc --older-than 7d --tombstones-older-than 14d --dry-run"))
+@click.option(
+    "--older-than",
+    required=True,
+    metavar="AGE",
+    help="Ended runs whose last entry is older lose their entries: 90s, 30m, 12h, 7d, 2w.",
+)
+@click.option(
+    "--tombstones-older-than",
+    "tombstones",
+    metavar="AGE",
+    help="What is left of runs that ended before that is deleted; kept otherwise.",
+)
+@click.option(
+    "--keep-latest",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of each scope the N ended runs that began last stay whole.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--no-reclaim", is_flag=True, help="Leave the space to the store for new runs.")
+@_TENANT
+@STORE
+@JSON_OUT
+def gc(*, store: str | None, as_json: bool, **order: Unpack[GcOrder]) -> None:
+    """Remove old runs that have ended, and give their space back.
+
+    A run that ended keeps its status, result and usage as its tombstone, so that the same run is
+    not done again. Runs that have not ended, with a call in doubt or that cannot be read are never
+    removed.
+    """
+    from agentkit.cli import pruning
+
+    pruning.collect_runs(store, order, as_json=as_json)
+
+
+@click.command(epilog=example("agentkit migrate --store sqlite:///runs.db"))
+@click.option("--print", "only_print", is_flag=True, help="Print the SQL and do nothing.")
+@STORE
+@JSON_OUT
+def migrate(*, only_print: bool, store: str | None, as_json: bool) -> None:
+    """Bring the schema of a store up to this release.
+
+    Whoever opens a store first does that too; this does it at a time of your choice.
+    """
+    from agentkit.cli.migrating import migrate_store
+
+    migrate_store(store, only_print=only_print, as_json=as_json)
+
+
+COMMANDS: tuple[click.Command, ...] = (copy, export, import_, gc, migrate)

@@ -75,8 +75,8 @@ class MigrationPort(Protocol):
         ...
 
     async def migrate(self) -> list[Migration]:
-        """Apply what the store lacks; returns that. Of many that begin at once one does each step,
-        and one that is killed is carried on by the next.
+        """Apply what the store lacks; returns what it lacked. Of many that begin at once one does
+        each step, and one that is killed is carried on by the next.
 
         Raises:
             JournalTooNew: the store has more steps; nothing was written.

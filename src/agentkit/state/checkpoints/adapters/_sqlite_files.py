@@ -14,13 +14,13 @@ from agentkit.core.contracts.errors import JournalTooNew, StoreDamaged, StoreUnr
 from agentkit.state.checkpoints.adapters._lanes import opening
 from agentkit.state.checkpoints.adapters._queries import queries
 from agentkit.state.checkpoints.adapters._sqlite_errors import driver, driver_errors
+from agentkit.state.checkpoints.adapters._sqlite_schema import bring_up, create, newest
 from agentkit.state.checkpoints.adapters._sqlite_wal import read_log
 
 if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID: Final = 0x41674B74
-SCHEMA: Final = 1
 Synchronous = Literal["FULL", "NORMAL"]
 Identity = tuple[int, int]
 
@@ -87,12 +87,24 @@ class SqliteFile:
             ) from exc
         return found.st_dev, found.st_ino
 
-    def _inspect(self) -> None:
-        """Look at the bytes alone: opening a foreign file would already write beside it."""
+    def schema(self) -> int:
+        """The schema of the file, 0 where it is not there yet. Nothing is written.
+
+        Raises:
+            StoreDamaged: it is not a store of ours.
+            JournalTooNew: a newer release wrote it.
+        """
+        with opening, driver_errors(self.path):
+            return self._inspect() if self._path.exists() else 0
+
+    def _inspect(self) -> int:
+        """Look at the bytes alone: opening a foreign file would already write beside it. Returns
+        the schema.
+        """
         header = _header(self.path)
         if header and not header.startswith(_MAGIC):
             if _is_unfinished(self.path):
-                return
+                return 0
             raise StoreDamaged(f"{self.path} is not a SQLite database. {_OTHER_FILE}")
         size = int.from_bytes(header[16:18], "big") if header else _PAGE_SIZE
         log = read_log(Path(self.path + "-wal"), page_size=65536 if size == 1 else size)
@@ -110,19 +122,21 @@ class SqliteFile:
         if log.bad_frame and not log.damaged:
             _log.info("%s-wal: torn or unused from frame %d on", self.path, log.bad_frame)
         header = log.first_page[:_HEADER_BYTES] or header
-        if header:
-            version, application = struct.unpack_from(">I4xI", header, 60)
-            self._check_version(application, version)
+        if not header:
+            return 0
+        version, application = struct.unpack_from(">I4xI", header, 60)
+        self._check_version(application, version)
+        return int(version)
 
     def _check_version(self, application: int, version: int) -> None:
         if application != APPLICATION_ID or version < 1:
             raise StoreDamaged(
                 f"{self.path} is a SQLite database of another program. {_OTHER_FILE}"
             )
-        if version > SCHEMA:
+        if version > newest():
             raise JournalTooNew(
                 f"the store {self.path} has schema {version}, this release knows schemas up to "
-                f"{SCHEMA}. Nothing was written. Upgrade arc-agentkit to use it."
+                f"{newest()}. Nothing was written. Upgrade arc-agentkit to use it."
             )
 
     def _prepare(self, db: apsw.Connection, *, read_only: bool) -> None:
@@ -131,7 +145,7 @@ class SqliteFile:
         db.set_busy_handler(patience)
         application, version, tables = db.execute(sql["identity"]).get
         if not application and not version and not tables:
-            self._create_schema(db)
+            create(db)
             application, version, tables = db.execute(sql["identity"]).get
         self._check_version(application, version)
         if not tables:
@@ -142,21 +156,9 @@ class SqliteFile:
         db.execute(sql["settings"]).fetchall()
         name = "synchronous_full" if self.synchronous == "FULL" else "synchronous_normal"
         db.execute(sql[name])
+        bring_up(db, version=version)
         if read_only:
             db.execute(sql["read_only"])
-
-    def _create_schema(self, db: apsw.Connection) -> None:
-        """Create the tables, unless another process was faster.
-
-        It is done before the file has a write-ahead log, so that its header is complete in itself.
-        """
-        sql = queries("sqlite")
-        db.execute(sql["page_size"])
-        db.execute(sql["begin"])
-        _, version, tables = db.execute(sql["identity"]).get
-        if not version and not tables:
-            db.execute(sql["create"]).fetchall()
-        db.execute(sql["commit"])
 
 
 _OTHER_FILE = "Nothing was written. Give the path of an agentkit store, or of a file to create."

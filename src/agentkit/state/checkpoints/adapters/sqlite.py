@@ -37,6 +37,7 @@ from agentkit.state.checkpoints.adapters._sqlite_transact import (
     TRANSACTION_SECONDS,
     SqliteTransactions,
 )
+from agentkit.state.checkpoints.adapters._sqlite_upkeep import Upkeep, UpkeepMethods
 from agentkit.state.checkpoints.adapters._sqlite_values import SqliteValues
 from agentkit.state.checkpoints.adapters._sqlite_writer import (
     MakeLane,
@@ -70,7 +71,7 @@ class Durability(NamedTuple):
     synchronous: str
 
 
-class SqliteCheckpointStore(SlotMethods):
+class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
     """Journals in a SQLite file, durable against loss of power.
 
     The file is created when it is first needed, for this user alone. Any number of processes of
@@ -105,6 +106,7 @@ class SqliteCheckpointStore(SlotMethods):
             raise StoreMisused(f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}")
         file = SqliteFile(_resolved(path), synchronous=synchronous, busy_seconds=busy_seconds)
         self._engine = _Engine(file, StoreClock(clock), lane, transaction_seconds)
+        self._upkeep = Upkeep(file, self._engine.clock, lane)
         self._scope = ""
 
     @property

@@ -21,6 +21,13 @@ from agentkit.core.contracts.once import Claim, OncePort, keeps_values
 from agentkit.core.contracts.ports import Checkpoint, JournalPort, ToolThreads
 from agentkit.core.contracts.transactions import Proposal, Transaction, can_transact
 from agentkit.core.contracts.types import Scope
+from agentkit.core.contracts.upkeep import (
+    Migration,
+    MigrationPort,
+    Reclaimed,
+    migrates,
+    reclaims,
+)
 
 __all__ = ["StoreWrapper"]
 
@@ -167,6 +174,37 @@ class StoreWrapper:
         port = keeps_values(self.inner)
         if port is None:
             raise StoreMisused(f"{self.inner.location} keeps no values for `once`")
+        return port
+
+    @property
+    def can_reclaim(self) -> bool:
+        """Whether the inner store gives space back."""
+        return reclaims(self.inner) is not None
+
+    async def reclaim(self, *, limit_seconds: float) -> Reclaimed:
+        """Forward to `ReclaimPort.reclaim`."""
+        port = reclaims(self.inner)
+        if port is None:
+            raise StoreMisused(f"{self.inner.location} has no space to give back")
+        return await port.reclaim(limit_seconds=limit_seconds)
+
+    @property
+    def can_migrate(self) -> bool:
+        """Whether the inner store has a schema."""
+        return migrates(self.inner) is not None
+
+    async def migrations(self) -> list[Migration]:
+        """Forward to `MigrationPort.migrations`."""
+        return await self._schema().migrations()
+
+    async def migrate(self) -> list[Migration]:
+        """Forward to `MigrationPort.migrate`."""
+        return await self._schema().migrate()
+
+    def _schema(self) -> MigrationPort:
+        port = migrates(self.inner)
+        if port is None:
+            raise StoreMisused(f"{self.inner.location} has no schema")
         return port
 
     async def aclose(self) -> None:

@@ -70,3 +70,15 @@ RELEASE operation;
 -- name: undo
 -- Forget what the operation did.
 ROLLBACK TO operation;
+
+-- name: free_pages
+-- How much of the file nobody uses.
+SELECT (SELECT freelist_count FROM pragma_freelist_count), (SELECT page_count FROM pragma_page_count);
+
+-- name: vacuum
+-- Write the file anew, without what nobody uses. Atomic; other processes wait.
+VACUUM;
+
+-- name: truncate_log
+-- Have the log's content in the file and the log empty, if nobody needs it now.
+PRAGMA wal_checkpoint(TRUNCATE);

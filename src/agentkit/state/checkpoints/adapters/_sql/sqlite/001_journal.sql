@@ -1,5 +1,4 @@
--- name: create
--- Schema 1. The application id spells "AgKt". An entry's place is its run's number * 2^32 + seq.
+-- The first schema. The application id spells "AgKt". An entry's place is its run's number * 2^32 + seq.
 -- Whatever a flipped bit could change unseen is there twice or sealed: see _sqlite_heads.py.
 CREATE TABLE agentkit_store (
     copy INTEGER PRIMARY KEY CHECK (copy IN (1, 2)),
