@@ -351,6 +351,8 @@ ENTRIES: list[e.Body] = [
     e.Forked("p", 2, "n", (e.ResultEdit(1, 0, "c"),), "m", "me"),
     e.Parked("auth", "m", "max_iterations"),
     e.Unparked("me", "why"),
+    e.CancelAsked("me", "why"),
+    e.PauseAsked("me", "why"),
     e.Finished("out", "length", partial=True),
     e.Failed("m"),
     e.Cancelled("me", "why"),

@@ -1,8 +1,10 @@
 """Agents: definitions that any number of runs go through, and what a run gives back."""
 
 from agentkit.agents.agent import Agent
+from agentkit.agents.deciding import record_decisions
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.agents.settling import settle_call, unpark
+from agentkit.agents.stopping import cancel, pause
 from agentkit.agents.stream import RunStream
 
 __all__ = [
@@ -11,6 +13,9 @@ __all__ = [
     "AgentResult",
     "RunStream",
     "Suspended",
+    "cancel",
+    "pause",
+    "record_decisions",
     "settle_call",
     "unpark",
 ]

@@ -6,11 +6,13 @@ import asyncio
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 
+from agentkit.agents.attention import Attention, Stopped
 from agentkit.agents.background import run_in_background
 from agentkit.agents.claim import Claimed, admit, claim
 from agentkit.agents.cognition import Cognition, SingleCallCognition
-from agentkit.agents.decisions import check_decisions
+from agentkit.agents.deciding import Recorded, record_decisions
 from agentkit.agents.drive import Drive
 from agentkit.agents.outcome import final_events, raise_if_mending_is_needed
 from agentkit.agents.registry import ToolRegistry
@@ -19,14 +21,14 @@ from agentkit.agents.setting import Setting, settle
 from agentkit.agents.spec import AgentSpec, make_spec
 from agentkit.agents.stream import RunStream
 from agentkit.agents.transact import check_store
-from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.errors import InvalidSpec, RunInterrupted
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import Decision
 from agentkit.core.contracts.values import to_text
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import DriveRecord
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.journal import append_note, load_known
+from agentkit.state.journal.journal import load_known
 from agentkit.state.journal.lease import LEASE_SECONDS, heartbeat_for
 from agentkit.state.journal.owner import owner_id
 from agentkit.tools.threads import default_threads
@@ -108,6 +110,7 @@ class Agent:
             RunParked: the run stopped at something to mend (credentials, quota, …).
             RunFailed: the run ended in a way that no retry can mend.
             LeaseLost: another worker took the run over while this one was at it.
+            RunInterrupted: this worker was told to stop, see `drain`; the run is resumable.
             StoreError: the store failed; the run is resumable.
         """
         checked = _checked_task(task)
@@ -165,7 +168,8 @@ class Agent:
         """Carry a run on, whatever its last worker left: interrupted, suspended or parked.
 
         Decisions are durable before anything else happens. Those that are given are applied; a
-        run whose questions are not all decided stays suspended with the rest.
+        run whose questions are not all decided stays suspended with the rest. A paused run takes
+        decisions and stays paused; without decisions it goes on.
 
         Args:
             run_id: the run.
@@ -205,18 +209,18 @@ class Agent:
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=None)
         return self._stream(setting, None, wait_seconds, deltas=True, decisions=decisions)
 
-    async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | str]) -> None:
-        run_id = setting.context.correlation_id
-        state = await load_known(setting.port, run_id)
-        admit(state, self._spec(), task=None)
-        check_decisions(state, decisions)
-        await append_note(
+    async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | str]) -> Recorded:
+        run_id, services = setting.context.correlation_id, setting.context.services
+        admit(await load_known(setting.port, run_id), self._spec(), task=None, now_ms=0)
+        return await record_decisions(
             setting.port,
             run_id,
-            lambda newest: check_decisions(newest, decisions),
-            note_id=f"decision-{setting.context.services.chance.token()}",
-            lane=self._spec().lane,
-            clock=setting.context.services.clock,
+            decisions,
+            clock=services.clock,
+            chance=services.chance,
+            check=lambda question, decision: self._registry.check_decision(
+                run_id, question, decision
+            ),
         )
 
     def _spec(self) -> AgentSpec:
@@ -261,50 +265,86 @@ class Agent:
     ) -> AsyncGenerator[AgentEvent, None]:
         """The one way in which a run is started or continued."""
         async with aclosing(setting):
+            repeated: tuple[str, ...] = ()
             if decisions:  # without any the run is claimed first: to read it may be what kills
-                await self._decide(setting, decisions)
-            spec = self._spec()
-            news = _Later()
-
-            def prepare(state: RunState) -> None:
-                check_store(setting.port, self._registry.transactional())
-                _warn_if_changed(state, spec)
-                _ = setting.invoker
-
-            claimed = await claim(
-                setting.port,
-                setting.context,
-                spec,
-                task=task,
-                owner=owner_id(record.drive_id),
-                wait_seconds=wait_seconds,
-                heartbeat=setting.context.services.heartbeat or heartbeat_for(setting.port),
-                on_news=news,
-                prepare=prepare,
+                decided, repeated = await self._decide(setting, decisions)
+                if decided.paused:  # who decides does not wake what somebody has stopped
+                    for event in final_events(decided, repeated=repeated):
+                        yield event
+                    return
+            news, attention = _Later(), Attention()
+            record.drain = attention.drain
+            claimed = await self._claim(
+                setting, task, wait_seconds, record, attention=attention, news=news
             )
             if isinstance(claimed, RunState):
                 state = claimed
             else:
-                drive = self._drive(setting, claimed, deltas=deltas)
-                news.call = drive.news
+                drive = self._drive(setting, claimed, attention, deltas=deltas)
+                news.call = drive.listener.hear
                 async with aclosing(drive.events()) as events:
                     async for event in events:
                         claimed.tenure.idle()
                         yield event
                 state = drive.state
-            for event in final_events(state):
+                if drive.listener.left:
+                    raise _interrupted(setting)
+            for event in final_events(state, repeated=repeated):
                 yield event
 
-    def _drive(self, setting: Setting, claimed: Claimed, *, deltas: bool) -> Drive:
+    async def _claim(
+        self,
+        setting: Setting,
+        task: str | None,
+        wait_seconds: float,
+        record: DriveRecord,
+        *,
+        attention: Attention,
+        news: _Later,
+    ) -> Claimed | RunState:
+        spec = self._spec()
+
+        def prepare(state: RunState) -> None:
+            check_store(setting.port, self._registry.transactional())
+            _warn_if_changed(state, spec)
+            _ = setting.invoker
+
+        request = partial(
+            claim,
+            setting.port,
+            setting.context,
+            spec,
+            task=task,
+            owner=owner_id(record.drive_id),
+            wait_seconds=wait_seconds,
+            heartbeat=setting.context.services.heartbeat or heartbeat_for(setting.port),
+            on_news=news,
+            prepare=prepare,
+        )
+        try:
+            return await attention.wait(request, until=lambda: attention.draining)
+        except Stopped:
+            raise _interrupted(setting) from None
+
+    def _drive(
+        self, setting: Setting, claimed: Claimed, attention: Attention, *, deltas: bool
+    ) -> Drive:
         return Drive(
             claimed,
             spec=self._spec(),
             registry=self._registry,
             context=setting.context,
+            attention=attention,
             invoker=setting.invoker,
             threads=setting.context.services.threads or default_threads(),
             stream=deltas,
         )
+
+
+def _interrupted(setting: Setting) -> RunInterrupted:
+    run_id = setting.context.correlation_id
+    message = f"run {run_id!r}: this worker was told to stop and has left it; it is resumable"
+    return RunInterrupted(message, run_id=run_id)
 
 
 class _Later:

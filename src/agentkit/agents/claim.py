@@ -24,11 +24,13 @@ from agentkit.core.contracts.heartbeat import HeartbeatPort
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.runtime import RunContext
 from agentkit.state.checkpoints.places import missing_file
+from agentkit.state.journal.detail import Detail
 from agentkit.state.journal.drives import known
-from agentkit.state.journal.fold import Detail, RunState
+from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Journal, load
 from agentkit.state.journal.lease import LEASE_SECONDS, Tenure
 from agentkit.state.journal.owner import is_dead
+from agentkit.state.journal.waits import is_due
 from agentkit.state.journal.working import WorkingJournal
 
 __all__ = ["POLL_SECONDS", "RECOVERIES_TEXT", "Claimed", "admit", "claim"]
@@ -88,7 +90,7 @@ async def claim(
         _refuse_unread(run_id, head.summary, spec, task)
     else:
         state = await load(port, run_id) if head is not None else state
-        if not admit(state, spec, task=task):
+        if not admit(state, spec, task=task, now_ms=_now_ms(context)):
             return state
         prepare(state)
     clock, elapsed = context.services.clock, heartbeat.clock.elapsed
@@ -123,7 +125,12 @@ def _refuse_unread(run_id: str, summary: Summary | None, spec: AgentSpec, task: 
 
 
 def _kills_workers(lease: Lease, *, limit: int) -> bool:
-    """Whether too many have died at the run; one that was never begun holds nothing to park."""
+    """Whether too many have died at the run; one that was never begun holds nothing to park, and to
+    carry a cancel out makes none of the acts that may have killed them.
+    """
+    summary = lease.head.summary
+    if summary is None or msgspec.json.decode(summary.detail, type=Detail).cancelling:
+        return False
     return lease.took_over and lease.head.seq > 0 and lease.head.recoveries > limit
 
 
@@ -176,19 +183,24 @@ class _Opening(NamedTuple):
     async def _is_wanted(self, journal: Journal) -> bool:
         if journal.state.seq:
             await journal.refresh()
-            return admit(journal.state, self.spec, task=self.task)
+            return self._admits(journal.state)
         journal.state = await load(self.port, self.context.correlation_id)
-        wanted = admit(journal.state, self.spec, task=self.task)
+        wanted = self._admits(journal.state)
         if wanted:
             self.prepare(journal.state)
         return wanted
+
+    def _admits(self, state: RunState) -> bool:
+        return admit(state, self.spec, task=self.task, now_ms=_now_ms(self.context))
 
     def _first(self, state: RunState, lease: Lease) -> Sequence[e.Body]:
         """The first entries of this tenure."""
         context, spec = self.context, self.spec
         taken = _taken(state, lease)
+        if state.started is not None and (state.parked is None or state.cancel is not None):
+            return [taken]
         if state.started is not None:
-            return [taken, e.Unparked(context.identity)] if state.parked is not None else [taken]
+            return [taken, e.Unparked(context.identity)]
         return [
             e.RunStarted(
                 task=self.task or "",
@@ -201,6 +213,7 @@ class _Opening(NamedTuple):
                 scope=context.scope.key,
                 identity=context.identity,
                 reference=spec.reference,
+                autonomy="" if context.autonomy == "gated" else context.autonomy,
             ),
             taken,
         ]
@@ -223,8 +236,8 @@ async def _give_back(claimed: Claimed) -> None:
         await journal.commit(taken, lane="", release=lambda _: True)
 
 
-def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
-    """Whether there is something to drive.
+def admit(state: RunState, spec: AgentSpec, *, task: str | None, now_ms: int) -> bool:
+    """Whether there is something to drive at `now_ms` (ms since the epoch).
 
     Raises:
         RunNotFound, RunIdReused, RunSuspended: the call does not fit the run, see `claim`.
@@ -245,9 +258,10 @@ def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
         raise _other_task(run_id, started.task)
     if state.end is not None:
         return False
-    if task is None:
-        return True
-    if state.status == "suspended":
+    waits = state.status == "suspended" and not is_due(state.lanes.values(), now_ms)
+    if task is None or state.cancel is not None:
+        return state.cancel is not None or not waits
+    if waits:
         ids = ", ".join(question.id for question in state.questions)
         message = (
             f"run {run_id!r} waits for decisions on {ids}; answer with "
@@ -255,6 +269,10 @@ def admit(state: RunState, spec: AgentSpec, *, task: str | None) -> bool:
         )
         raise RunSuspended(message, run_id=run_id, questions=state.questions)
     return state.parked is None
+
+
+def _now_ms(context: RunContext) -> int:
+    return int(context.services.clock.now() * 1000)
 
 
 def _other_agent(run_id: str, agent: str, spec: AgentSpec) -> RunIdReused:

@@ -11,11 +11,13 @@ from agentkit.core.contracts.errors import ModelError
 from agentkit.core.contracts.model import ModelReply
 from agentkit.core.contracts.types import CallRecord, StopReason
 from agentkit.core.contracts.values import to_text
+from agentkit.state.journal.closing import cancelled_by
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import CallState, LaneState, TurnState
 from agentkit.state.journal.recovery import CallPolicy, plan_turn, unsure
 
 __all__ = [
+    "INTERRUPTED",
     "PARKED_TEXT",
     "Action",
     "Ask",
@@ -33,6 +35,7 @@ __all__ = [
     "open_turn",
     "parked_by",
     "split_told",
+    "without_acts",
 ]
 
 
@@ -65,6 +68,8 @@ class Leave(NamedTuple):
 
 Action: TypeAlias = Ask | Record | Dispatch | Leave
 
+INTERRUPTED = "Its worker was told to stop before this call had ended."
+
 PARKED_TEXT = {
     "auth": "The provider refused the credentials. Mend the API key, then resume.",
     "quota": "The provider's spend limit or quota is used up. Raise it, then resume.",
@@ -82,16 +87,27 @@ def open_turn(state: RunState, spec: AgentSpec) -> TurnState | None:
 
 
 def decide(
-    state: RunState, spec: AgentSpec, policies: Sequence[CallPolicy], *, epoch: int
+    state: RunState,
+    spec: AgentSpec,
+    policies: Sequence[CallPolicy],
+    *,
+    epoch: int,
+    now_ms: int = 0,
 ) -> Action:
-    """The next action. `policies` are those of the open turn's calls, in order."""
-    if state.end is not None or state.parked is not None:
+    """The next action. `policies` are those of the open turn's calls, in order; `now_ms` is the
+    time in ms since the epoch, by which deadlines pass.
+    """
+    if state.end is not None or state.stopping:
         return Leave()
     lane = state.lane(spec.lane)
     turn = open_turn(state, spec)
     if turn is not None:
         due = due_calls(state, turn, policies, lane=lane, epoch=epoch)
-        bodies = [] if due.calls else plan_turn(state, turn, policies, lane=lane, epoch=epoch)
+        bodies = (
+            []
+            if due.calls
+            else plan_turn(state, turn, policies, lane=lane, epoch=epoch, now_ms=now_ms)
+        )
         if bodies:
             return Record(bodies)
         return due if due.calls or due.doubt else Leave()
@@ -114,6 +130,8 @@ def due_calls(
     in_flight: Collection[int] = (),
 ) -> Dispatch:
     """What this epoch has to dispatch, beside what is `in_flight`."""
+    if state.stopping:
+        return Dispatch([], [])
     ready = [
         call
         for call in turn.calls
@@ -164,15 +182,26 @@ def after_answer(
     policies: Sequence[CallPolicy],
     *,
     epoch: int,
+    now_ms: int = 0,
 ) -> list[e.Body]:
     """What is recorded with an answer: its end, or the intents and questions of its calls."""
     end = ending(answered)
+    if state.cancel is not None or (end is None and not answered.calls):
+        return [answered]
     if end is not None:
         return [answered, end]
-    if not answered.calls:
-        return [answered]
     turn, lane = TurnState(answered), state.lane(spec.lane)
-    return [answered, *plan_turn(state, turn, policies, lane=lane, epoch=epoch)]
+    planned = plan_turn(state, turn, policies, lane=lane, epoch=epoch, now_ms=now_ms)
+    return [answered, *planned]
+
+
+def without_acts(bodies: Sequence[e.Body]) -> list[e.Body]:
+    """These entries of a worker that is told to stop: calls that would begin are left to the next
+    one.
+    """
+    if not any(isinstance(body, e.ToolStarted) for body in bodies):
+        return list(bodies)
+    return [body for body in bodies if isinstance(body, e.ModelAnswered)]
 
 
 def failed_by(
@@ -244,22 +273,37 @@ def last_words(
         asking: the attempt at the model that it is in.
     """
     lane = state.lane(spec.lane)
+    asked = [] if asking is None else _cut_off(lane, asking)
     turn = open_turn(state, spec)
     calls = [call for call in turn.calls if call.outcome is None] if turn is not None else []
-    bodies: list[e.Body] = [
-        ended[call.index]
+    mine = [call for call in calls if call.started_epoch == epoch]
+    undone = [call.index for call in mine if (call.index, call.attempt) not in dispatched]
+    known = {
+        call.index: ended[call.index]
         for call in calls
         if call.index in ended and call.attempt == ended[call.index].attempt
+    }
+    if state.cancel is not None:
+        return [*asked, *cancelled_by(state, ended=known, not_begun=undone)]
+    left = [
+        e.ToolFinished(lane.turns, call.index, *_left(call, undone), call.attempt)
+        for call in mine
+        if call.index not in known
     ]
-    bodies += [
-        e.ToolFinished(lane.turns, call.index, "not_started")
-        for call in calls
-        if call.started_epoch == epoch and (call.index, call.attempt) not in dispatched
-    ]
-    if asking is not None and lane.turns < asking.turn and not _failed(lane, asking):
-        text = "the worker stopped while it waited for the model"
-        bodies.append(e.ModelFailed(asking.turn, asking.attempt, "interrupted", text, unknown=True))
-    return bodies
+    return [*known.values(), *left, *asked]
+
+
+def _left(call: CallState, undone: Collection[int]) -> tuple[e.Outcome, str]:
+    """How a call of this worker is left that has not ended."""
+    return ("not_started", "") if call.index in undone else ("interrupted", INTERRUPTED)
+
+
+def _cut_off(lane: LaneState, ask: Ask) -> list[e.Body]:
+    """That an attempt at the model was left, unless its end is on record."""
+    if lane.turns >= ask.turn or _failed(lane, ask):
+        return []
+    text = "the worker stopped while it waited for the model"
+    return [e.ModelFailed(ask.turn, ask.attempt, "interrupted", text, unknown=True)]
 
 
 def _failed(lane: LaneState, ask: Ask) -> bool:

@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import InvalidDecision
+from agentkit.core.contracts.errors import AlreadyDecided, InvalidDecision, NoteRefused
 from agentkit.core.contracts.types import Decision, Question
-from agentkit.core.contracts.values import encode_value, to_text
+from agentkit.core.contracts.values import encode_value, parse_arguments, to_text
 from agentkit.state.journal.fold import RunState
 
-__all__ = ["NEED_VALUE", "check_decision_texts", "check_decisions"]
+__all__ = [
+    "NEED_VALUE",
+    "Check",
+    "by_question",
+    "check_decision_texts",
+    "check_decisions",
+    "refuse_if_cancelled",
+]
 
-NEED_VALUE = ("done", "failed")
-"""Answers that carry what happened."""
+NEED_VALUE = ("done", "failed", "edit")
+"""Answers that carry something: what happened, or the arguments to run with."""
+
+Check: TypeAlias = Callable[[Question, Decision], None]
+"""Refuses, by raising `InvalidDecision`, what the tool of a question could not be run with."""
 
 
-def check_decisions(state: RunState, decisions: Mapping[str, Decision | str]) -> list[e.Decided]:
+def check_decisions(
+    state: RunState,
+    decisions: Mapping[str, Decision | str],
+    *,
+    now_ms: int = 0,
+    check: Check = lambda _question, _decision: None,
+) -> list[e.Decided]:
     """The notes that these decisions mean; a repeated equal decision means none.
+
+    Args:
+        state: of the run.
+        decisions: by the question's id, or by the provider's id of the call while exactly one open
+            question carries that.
+        now_ms: the time in ms since the epoch; a question takes no decision after its deadline.
+        check: asked about each new decision.
 
     Raises:
         InvalidDecision: a question is not open, or an answer is not among its allowed ones.
+        AlreadyDecided: a question was decided in another way.
+        NoteRefused: the run was cancelled.
     """
-    checked: object = decisions
-    if not isinstance(checked, Mapping):
-        message = f"run {state.run_id!r}: decisions are given by question, {{'q7': 'skip'}}; not"
-        raise InvalidDecision(f"{message} {decisions!r}")
+    refuse_if_cancelled(state)
     notes = []
-    for question_id, given in decisions.items():
+    for question_id, given in by_question(state, decisions).items():
         decision = _typed(state, question_id, given)
         earlier = state.decided.get(question_id)
         if earlier is not None:
@@ -38,7 +61,10 @@ def check_decisions(state: RunState, decisions: Mapping[str, Decision | str]) ->
             message = f"run {state.run_id!r} has no open question {question_id!r}; {_open(state)}"
             raise InvalidDecision(message)
         _check_allowed(state, question, decision)
+        _check_in_time(state, question, now_ms)
+        _check_edit(state, question, decision)
         check_decision_texts(state, question.id, decision)
+        check(question, decision)
         notes.append(
             e.Decided(
                 question=question.id,
@@ -52,6 +78,66 @@ def check_decisions(state: RunState, decisions: Mapping[str, Decision | str]) ->
     return notes
 
 
+def by_question(
+    state: RunState, decisions: Mapping[str, Decision | str]
+) -> dict[str, Decision | str]:
+    """The decisions by question id, each question once.
+
+    Raises:
+        InvalidDecision: they are no mapping, or two of them are about one question.
+    """
+    checked: object = decisions
+    if not isinstance(checked, Mapping):
+        message = f"run {state.run_id!r}: decisions are given by question, {{'q7': 'skip'}}; not"
+        raise InvalidDecision(f"{message} {decisions!r}")
+    found: dict[str, Decision | str] = {}
+    for name, decision in decisions.items():
+        question_id = _question_id(state, name)
+        if question_id in found:
+            message = f"run {state.run_id!r}: question {question_id} is decided twice at once"
+            raise InvalidDecision(message)
+        found[question_id] = decision
+    return found
+
+
+def _question_id(state: RunState, name: str) -> str:
+    known = {question.id for question in state.questions} | state.decided.keys()
+    carrying = [question.id for question in state.questions if question.call_id == name]
+    return carrying[0] if name not in known and len(carrying) == 1 else name
+
+
+def _check_edit(state: RunState, question: Question, decision: Decision) -> None:
+    """Refuse edited arguments that are no JSON object, as arguments are.
+
+    Raises:
+        InvalidDecision: they are none.
+    """
+    value = decision.value
+    if decision.answer != "edit":
+        return
+    if not isinstance(value, dict) or parse_arguments(encode_value(value)) != value:
+        message = (
+            f"run {state.run_id!r}, question {question.id}: an edit gives all arguments as a JSON "
+            "object, Decision('edit', value={…})"
+        )
+        raise InvalidDecision(message)
+
+
+def refuse_if_cancelled(state: RunState) -> None:
+    """Refuse to add to a run that is to end, or has ended, by a cancel.
+
+    Raises:
+        NoteRefused: with who cancelled it, and why.
+    """
+    cancelled = state.cancel or (state.end if isinstance(state.end, e.Cancelled) else None)
+    if cancelled is None:
+        return
+    by = f" by {cancelled.actor}" if cancelled.actor else ""
+    why = f" ({cancelled.reason})" if cancelled.reason else ""
+    message = f"run {state.run_id!r} was cancelled{by}{why}; it takes nothing any more"
+    raise NoteRefused(message, run_id=state.run_id)
+
+
 def _typed(state: RunState, question_id: str, given: object) -> Decision:
     if isinstance(given, Decision):
         return given
@@ -59,8 +145,8 @@ def _typed(state: RunState, question_id: str, given: object) -> Decision:
         answer = given.strip().lower().replace("-", "_")
         if answer in NEED_VALUE:
             message = (
-                f"run {state.run_id!r}, question {question_id}: {answer!r} says what happened, so "
-                f"it needs a value: Decision({answer!r}, value=…)"
+                f"run {state.run_id!r}, question {question_id}: {answer!r} says more than a word, "
+                f"so it needs a value: Decision({answer!r}, value=…)"
             )
             raise InvalidDecision(message)
         return Decision(answer)
@@ -69,6 +155,12 @@ def _typed(state: RunState, question_id: str, given: object) -> Decision:
         f"{type(given).__name__}"
     )
     raise InvalidDecision(message)
+
+
+def _check_in_time(state: RunState, question: Question, now_ms: int) -> None:
+    if question.deadline and now_ms >= question.deadline:
+        message = f"run {state.run_id!r}, question {question.id}: its deadline has passed"
+        raise InvalidDecision(message)
 
 
 def _check_allowed(state: RunState, question: Question, decision: Decision) -> None:
@@ -94,13 +186,14 @@ def check_decision_texts(state: RunState, about: str, decision: Decision) -> Non
 
 
 def _check_repeated(state: RunState, earlier: e.Decided, decision: Decision) -> None:
+    """A decision stands; the same one again changes nothing."""
     same = (earlier.answer, earlier.value) == (decision.answer, encode_value(decision.value))
     if not same:
         message = (
             f"run {state.run_id!r}: question {earlier.question} was already decided "
             f"({earlier.answer!r} by {earlier.actor or 'somebody'}); a decision stands"
         )
-        raise InvalidDecision(message)
+        raise AlreadyDecided(message)
 
 
 def _open(state: RunState) -> str:

@@ -12,6 +12,8 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
+from agentkit.agents.asking import SLACK_SECONDS, Asking
+from agentkit.agents.attention import Attention
 from agentkit.agents.calls import CallRunner, Done, Item, Looked, News, Told
 from agentkit.agents.claim import Claimed
 from agentkit.agents.decide import (
@@ -25,35 +27,31 @@ from agentkit.agents.decide import (
     decide,
     due_calls,
     ends_tenure,
-    failed_by,
     last_words,
     open_turn,
     split_told,
 )
+from agentkit.agents.listening import Listener
 from agentkit.agents.pump import told_while_running
 from agentkit.agents.recording import Recording
 from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.reports import Reports
 from agentkit.agents.result import AgentEvent
-from agentkit.agents.spec import AgentSpec, asked_model
+from agentkit.agents.spec import AgentSpec
 from agentkit.agents.telling import CurrentTurn, Teller
 from agentkit.agents.transact import TransactionalCall
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import ModelError, RunError, StoreError
-from agentkit.core.contracts.model import ModelReply, ModelRequest
+from agentkit.core.contracts.errors import RunError, StoreError
+from agentkit.core.contracts.model import ModelReply, TextDelta
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.core.runtime import Invoker, RunContext
-from agentkit.core.runtime.retry import next_retry
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.lanes import LaneState
-from agentkit.state.journal.recovery import Verdict, plan_turn
+from agentkit.state.journal.lanes import LaneState, TurnState
+from agentkit.state.journal.recovery import CallPolicy, Verdict, plan_turn
 
-__all__ = ["SLACK_SECONDS", "Drive"]
+__all__ = ["Drive"]
 
 _log = logging.getLogger(__name__)
-
-SLACK_SECONDS = 60.0
-"""What a drive's lease is kept for beyond an act's own deadline, for the append that follows."""
 
 
 class Drive:
@@ -65,7 +63,11 @@ class Drive:
         context: whose run it is and what it works with.
         invoker: the model.
         threads: where synchronous tools run.
+        attention: by which the drive is reached while it waits.
         stream: whether text deltas are wanted.
+
+    Attributes:
+        listener: hears what the heartbeat has to tell.
     """
 
     def __init__(
@@ -77,18 +79,16 @@ class Drive:
         context: RunContext,
         invoker: Invoker,
         threads: ToolThreads,
+        attention: Attention,
         stream: bool,
     ) -> None:
         self._journal, self._tenure, self._heartbeat = claimed
         self._epoch = self._tenure.lease.epoch
         self._spec = spec
-        self._invoker = invoker
-        self._clock = context.services.clock
-        self._stream = stream
-        self._chance = context.services.chance
-        self._turn = CurrentTurn(registry)
+        self._services = context.services
+        self._attention = attention
+        self._turn = CurrentTurn(registry, context)
         self._teller = Teller(self._turn)
-        self._asking: Ask | None = None
         self._dispatched: set[tuple[int, int]] = set()
         self._ended: dict[int, e.ToolFinished] = {}
         self._verdicts: dict[int, Verdict] = {}
@@ -106,6 +106,21 @@ class Drive:
             recording=recording,
             late=self._reports.tell_later,
         )
+        self.listener = Listener(
+            self._journal,
+            attention,
+            clock=context.services.clock,
+            wake=lambda: self._runner.tell(News()),
+        )
+        self._asking = Asking(
+            self._tenure,
+            spec,
+            invoker,
+            services=context.services,
+            attention=attention,
+            listener=self.listener,
+            stream=stream,
+        )
 
     @property
     def state(self) -> RunState:
@@ -115,10 +130,6 @@ class Drive:
     @property
     def _lane(self) -> LaneState:
         return self.state.lane(self._spec.lane)
-
-    def news(self) -> None:
-        """The heartbeat's call, from its own thread: the head moved or the lease is lost."""
-        self._runner.tell_threadsafe(News())
 
     async def events(self) -> AsyncGenerator[AgentEvent, None]:
         """Drive the run until it ends, is parked or waits, telling what happens.
@@ -133,7 +144,7 @@ class Drive:
             while not self._journal.released:  # the lease goes with the last entries
                 self._tenure.check()
                 action = self._decide(self.state)
-                if isinstance(action, Leave):
+                if isinstance(action, Leave) or self._attention.draining:
                     break
                 if isinstance(action, Record):
                     for event in await self._record(self._again):
@@ -143,6 +154,9 @@ class Drive:
                 async with aclosing(acting):
                     async for event in acting:
                         yield event
+            if self.state.cancel is not None and not self._journal.released:
+                for event in await self._end_cancelled():
+                    yield event
         finally:
             try:
                 await self._close()
@@ -153,8 +167,15 @@ class Drive:
 
     def _decide(self, state: RunState) -> Action:
         turn = open_turn(state, self._spec)
-        policies = [] if turn is None else self._turn.policies(turn.answer)
-        return decide(state, self._spec, policies, epoch=self._epoch)
+        policies = [] if turn is None else self._policies(turn)
+        return decide(state, self._spec, policies, epoch=self._epoch, now_ms=self._now_ms())
+
+    def _policies(self, turn: TurnState) -> list[CallPolicy]:
+        started = self.state.started
+        return self._turn.policies(turn, autonomy="" if started is None else started.autonomy)
+
+    def _now_ms(self) -> int:
+        return int(self._services.clock.now() * 1000)
 
     def _again(self, state: RunState) -> Sequence[e.Body]:
         """`decide` on the newest state, where it says to record something."""
@@ -171,86 +192,50 @@ class Drive:
 
     async def _ask(self, ask: Ask) -> AsyncGenerator[AgentEvent, None]:
         """One attempt at the model, its answer and the intents that follow in one append."""
-        await self._wait_until(ask.not_before)
-        self._tenure.busy(self._invoker.timeout_seconds + SLACK_SECONDS)
-        self._tenure.check()
-        self._asking = ask
         reply: ModelReply | None = None
         streamed = False
-        try:
-            async with aclosing(self._invoker.attempt(self._request())) as items:
-                async for item in items:
-                    if isinstance(item, ModelReply):
-                        reply = item
-                    else:
-                        streamed = True
-                        yield AgentEvent("message_delta", item.text)
-        except ModelError as error:
-            failed = self._failure(ask, error)
-            await self._record(lambda _: failed)
-            self._asking = None
-            if streamed:
-                yield AgentEvent("message_reset")
-            return
+        async with aclosing(self._asking.attempt(ask, self.state)) as items:
+            async for item in items:
+                if isinstance(item, ModelReply):
+                    reply = item
+                elif isinstance(item, TextDelta):
+                    streamed = True
+                    yield AgentEvent("message_delta", item.text)
+                else:
+                    await self._record(item.recorded)
+                    self._asking.under_way = None
+                    if streamed:
+                        yield AgentEvent("message_reset")
         if reply is None:
             return
         answered = answered_by(ask, reply)
         self._dispatched.clear()
-        policies = self._turn.policies(answered)
+        policies, now_ms = self._policies(TurnState(answered)), self._now_ms()
         events = await self._record(
-            lambda state: after_answer(state, self._spec, answered, policies, epoch=self._epoch)
+            lambda state: self.listener.held(
+                after_answer(
+                    state, self._spec, answered, policies, epoch=self._epoch, now_ms=now_ms
+                )
+            )
         )
-        self._asking = None
+        self._asking.under_way = None
         for event in events:
             yield event
-
-    def _request(self) -> ModelRequest:
-        """What the journal says must be sent: recorded prompt and tools, and the transcript."""
-        state = self.state
-        started = state.started
-        if started is None:
-            message = f"run {state.run_id!r} has no start entry to make a request from"
-            raise AssertionError(message)
-        return ModelRequest(
-            model=asked_model(started.model, origin=self._invoker.llm.origin),
-            system=started.system,
-            tools=started.tools,
-            messages=state.lane(self._spec.lane).transcript.view(),
-            stream=self._stream,
-            timeout_seconds=self._invoker.timeout_seconds,
-        )
-
-    def _failure(self, ask: Ask, error: ModelError) -> list[e.Body]:
-        delay = next_retry(
-            error.kind,
-            ask.attempt,
-            retry_after_seconds=error.retry_after_seconds,
-            should_retry=error.should_retry,
-            policy=self._invoker.retry,
-            jitter=self._chance.fraction(),
-        )
-        return failed_by(ask, error, now=self._clock.now(), delay_seconds=delay)
-
-    async def _wait_until(self, at_ms: int) -> None:
-        """Wait for the time of a retry. A clock that stepped back does not lengthen the wait."""
-        policy = self._invoker.retry
-        longest = max(policy.max_seconds, policy.max_retry_after_seconds) * 1.25
-        seconds = min(at_ms / 1000 - self._clock.now(), longest) if at_ms else 0.0
-        if seconds > 0:
-            self._tenure.busy(seconds + SLACK_SECONDS)
-            await self._clock.sleep(seconds)
 
     # --- the tools ---------------------------------------------------------------------------
 
     async def _dispatch(self, action: Dispatch) -> AsyncGenerator[AgentEvent, None]:
         """Make the calls whose intents are durable, and record each outcome as it comes."""
         self._start(action)
-        while self._runner.running():
+        while self._acting():
             events = await self._step()
-            telling = told_while_running(events, self._step, self._runner.running)
+            telling = told_while_running(events, self._step, self._acting)
             async with aclosing(telling):
                 async for event in telling:
                     yield event
+
+    def _acting(self) -> bool:
+        return self._runner.running() and not self.listener.must_stop()
 
     async def _step(self) -> list[AgentEvent]:
         """Wait until something happened to the calls, record it, and tell."""
@@ -294,9 +279,9 @@ class Drive:
 
     def _due(self) -> Dispatch:
         lane = self._lane
-        if lane.turn is None or lane.turn.closed:
+        if lane.turn is None or lane.turn.closed or self._attention.draining:
             return Dispatch([], [])
-        policies = self._turn.policies(lane.turn.answer)
+        policies = self._policies(lane.turn)
         flying = self._runner.in_flight
         return due_calls(
             self.state, lane.turn, policies, lane=lane, epoch=self._epoch, in_flight=flying
@@ -307,7 +292,7 @@ class Drive:
         turn = self._lane.turn
         if turn is None:
             return
-        looked_up = self._turn.look_up(turn.answer)
+        looked_up = self._turn.look_up(turn)
         for call in (*due.calls, *due.doubt):
             checked = looked_up[call.index]
             if checked.tool is None:
@@ -355,17 +340,29 @@ class Drive:
         planned = plan_turn(
             state,
             turn,
-            self._turn.policies(turn.answer),
+            self._policies(turn),
             lane=lane,
             epoch=self._epoch,
             outcomes=ended,
             verdicts=self._verdicts,
             in_flight=self._runner.in_flight,
+            now_ms=self._now_ms(),
         )
-        return [*ended.values(), *overtaken, *planned]
+        return [*ended.values(), *overtaken, *self.listener.held(planned)]
 
     async def _close(self) -> None:
         """End the tenure in order: keep what ended, close what never began, release."""
+        self.listener.close()
+        cancelled = await self._let_go()
+        if not (self._tenure.lost or self._journal.fenced or self._journal.released):
+            await self._release()
+        if self._tenure.lost or self._journal.fenced:  # also where the release has found it out
+            await self._reports.tell(list(self._ended.values()))
+        if cancelled is not None:
+            raise cancelled
+
+    async def _let_go(self) -> asyncio.CancelledError | None:
+        """Cut off the calls that run, and keep what is known of them."""
         cancelled: asyncio.CancelledError | None = None
         try:
             await self._runner.close()
@@ -375,12 +372,16 @@ class Drive:
             self._take(self._runner.ended())
         except Exception as error:  # noqa: BLE001 - what ended the drive is on its way already
             _log.warning("run %r: a call ended badly: %r", self.state.run_id, error)
-        if not (self._tenure.lost or self._journal.fenced or self._journal.released):
-            await self._release()
-        if self._tenure.lost or self._journal.fenced:  # also where the release has found it out
-            await self._reports.tell(list(self._ended.values()))
-        if cancelled is not None:
+        return cancelled
+
+    async def _end_cancelled(self) -> list[AgentEvent]:
+        """Carry out the cancel that somebody asked for."""
+        if cancelled := await self._let_go():
             raise cancelled
+        entries = await self._journal.commit(
+            self._last, lane=self._spec.lane, release=lambda _: True
+        )
+        return self._teller.tell(entries, self._lane.turn)
 
     async def _release(self) -> None:
         try:
@@ -395,5 +396,5 @@ class Drive:
             epoch=self._epoch,
             ended=self._ended,
             dispatched=self._dispatched,
-            asking=self._asking,
+            asking=self._asking.under_way,
         )

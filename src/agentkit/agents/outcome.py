@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
+
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import RunFailed, RunParked
@@ -62,13 +64,14 @@ def _waits_for(state: RunState) -> str:
     )
 
 
-def final_events(state: RunState) -> list[AgentEvent]:
-    """An `interrupt` per open question, then `final`."""
+def final_events(state: RunState, *, repeated: tuple[str, ...] = ()) -> list[AgentEvent]:
+    """An `interrupt` per open question, then `final`. `repeated`: see `AgentResult`."""
     interrupts = [
         AgentEvent("interrupt", question.prompt, id=int(question.id[1:]), question=question)
         for question in (state.questions if state.status == "suspended" else ())
     ]
-    return [*interrupts, AgentEvent("final", id=state.seq, result=result_of(state))]
+    result = msgspec.structs.replace(result_of(state), already_decided=repeated)
+    return [*interrupts, AgentEvent("final", id=state.seq, result=result)]
 
 
 def raise_if_mending_is_needed(result: AgentResult) -> None:

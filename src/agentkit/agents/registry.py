@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agentkit.core.contracts.errors import InvalidSpec
-from agentkit.core.contracts.types import CallRecord, ToolCall, ToolDefinition
-from agentkit.core.contracts.values import parse_arguments
+from agentkit.core.contracts.errors import InvalidDecision, InvalidSpec
+from agentkit.core.contracts.types import CallRecord, Decision, Question, ToolCall, ToolDefinition
+from agentkit.core.contracts.values import encode_value, parse_arguments
+from agentkit.state.journal.approval import ApprovalPolicy
 from agentkit.state.journal.recovery import CallPolicy
 from agentkit.tools import ArgumentsInvalid, Tool
 
@@ -75,8 +76,26 @@ class ToolRegistry:
         except ArgumentsInvalid as exc:
             return Checked(call, _policy(tool, str(exc)))
 
+    def check_decision(self, run_id: str, question: Question, decision: Decision) -> None:
+        """Refuse a decision that would make a call which cannot be made.
+
+        Raises:
+            InvalidDecision: its tool is gone, or does not take such arguments.
+        """
+        if question.kind != "approval" or decision.answer == "reject":
+            return
+        edited = decision.answer == "edit"
+        arguments = encode_value(decision.value) if edited else question.arguments
+        checked = self.check(CallRecord(question.call_id, question.tool, arguments))
+        if checked.policy.problem:
+            raise InvalidDecision(
+                f"run {run_id!r}, question {question.id}: {question.tool} cannot be called as this "
+                f"decision says: {checked.policy.problem} Nothing was recorded; it stays open."
+            )
+
 
 def _policy(tool: Tool, problem: str = "") -> CallPolicy:
+    approval = tool.approval
     return CallPolicy(
         tool.side_effecting,
         tool.idempotent,
@@ -85,4 +104,7 @@ def _policy(tool: Tool, problem: str = "") -> CallPolicy:
         transactional=tool.transactional,
         on_in_doubt=tool.on_in_doubt or "",
         problem=problem,
+        approval=ApprovalPolicy(
+            "", approval.seconds, approval.on_deadline, approval.on_repeat_refused
+        ),
     )

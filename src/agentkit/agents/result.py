@@ -49,6 +49,8 @@ class AgentResult(msgspec.Struct, frozen=True):
         suspended: the open questions, where the run waits for decisions.
         message: one paragraph about a run that waits, or was parked, failed or cancelled.
         parked: short word for what stopped a parked run.
+        already_decided: of the decisions that were given, the questions that had been decided in
+            the same way before, so that nothing was changed.
     """
 
     run_id: str
@@ -59,6 +61,7 @@ class AgentResult(msgspec.Struct, frozen=True):
     suspended: Suspended | None = None
     message: str = ""
     parked: str = ""
+    already_decided: tuple[str, ...] = ()
 
 
 class AgentEvent(msgspec.Struct, frozen=True):

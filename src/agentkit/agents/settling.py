@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentkit.agents.decisions import check_decision_texts, check_decisions
+from agentkit.agents.decisions import check_decision_texts, check_decisions, refuse_if_cancelled
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, RunInUse
 from agentkit.core.contracts.ports import ClockPort, JournalPort
@@ -52,6 +52,7 @@ async def settle_call(
     Raises:
         RunNotFound: there is no such run.
         InvalidDecision: there is no such open call (any more), or this is no answer for it.
+        NoteRefused: the run was cancelled.
         RunInUse: a worker is at the call just now; its outcome comes by itself.
     """
     if decision.answer not in IN_DOUBT_ANSWERS:
@@ -64,6 +65,7 @@ async def settle_call(
         await _refuse_while_at_work(port, run_id, call)
 
     def notes(now: RunState) -> list[e.Body]:
+        refuse_if_cancelled(now)
         newest = _same_attempt(found, now, call)
         if newest.question is not None:
             return [*check_decisions(now, {newest.question.id: decision})]
@@ -99,10 +101,11 @@ async def unpark(
     Raises:
         RunNotFound: there is no such run.
         InvalidDecision: it is not parked.
-        NoteRefused: it has ended.
+        NoteRefused: it has ended, or was cancelled.
     """
 
     def note(state: RunState) -> list[e.Body]:
+        refuse_if_cancelled(state)
         if state.parked is None:
             raise InvalidDecision(f"run {run_id!r} is not parked: it is {state.status}")
         check_decision_texts(state, "unpark", Decision("unpark", actor=actor, reason=reason))

@@ -97,9 +97,10 @@ def _prints_aside() -> AbstractContextManager[object]:
 
 
 def parse_answers(answers: Sequence[str]) -> dict[str, Decision]:
-    """`q7=skip`, `q7=done:{"id": 1}`, `q7=failed:no such order` as decisions.
+    """`q7=skip`, `q7=done:{"id": 1}`, `q7=failed:no such order`, `q7=edit:{"cents": 1}`: decisions.
 
-    What follows `done:` or `failed:` is JSON where it parses as JSON, else a text.
+    What follows the colon is JSON where it parses as JSON, else a text; after `reject:` it is the
+    reason.
 
     Raises:
         InvalidDecision: an answer has no `=` or lacks its value, or a question is answered twice.
@@ -113,12 +114,15 @@ def parse_answers(answers: Sequence[str]) -> dict[str, Decision]:
         word, colon, value = answer.partition(":")
         word = word.strip().lower().replace("-", "_")
         if word in NEED_VALUE and not value:
-            what = "what the tool returned" if word == "done" else "why"
+            what = _WHAT[word]
             raise InvalidDecision(f"--answer {text!r} must say {what}: {question}={word}:…")
-        decisions[question] = Decision(
-            word, value=read_value(value) if colon else None, actor="command line"
-        )
+        reason = value if word == "reject" else ""
+        given = read_value(value) if colon and not reason else None
+        decisions[question] = Decision(word, given, "command line", reason)
     return decisions
+
+
+_WHAT = {"done": "what the tool returned", "failed": "why", "edit": "all arguments as JSON"}
 
 
 def read_value(text: str) -> JSON:

@@ -19,8 +19,9 @@ from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.runtime import SystemClock
 from agentkit.state.journal.codec import damaged, decode_rows
+from agentkit.state.journal.detail import Detail
 from agentkit.state.journal.drives import known
-from agentkit.state.journal.fold import Detail, RunState
+from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load_known
 from agentkit.state.journal.owner import is_dead
 

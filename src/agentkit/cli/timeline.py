@@ -104,7 +104,8 @@ def _tool_text(
     if isinstance(body, e.ToolStarted):
         again = f", attempt {body.attempt}" if body.attempt > 1 else ""
         by = f" by {shorten(body.by, 40)}" if body.by else ""
-        return f"tool    {place} {shorten(body.name, 64)} starts{again}{by}"
+        edited = f" with {shorten(body.arguments, 120)}" if body.arguments else ""
+        return f"tool    {place} {shorten(body.name, 64)} starts{again}{by}{edited}"
     if isinstance(body, e.ToolFinished):
         by = f" by {shorten(body.by, 40)}" if body.by else ""
         return f"tool    {place} {body.outcome}{by}: {shorten(body.content, 120)}"
@@ -135,7 +136,9 @@ def _run_text(body: e.Body) -> str:
             return f"saved   version {body.version}, {body.status}"
         case e.Decided():
             by = f" by {shorten(body.actor, 40)}" if body.actor else ""
-            return f"decided {body.question}: {body.answer}{by} {shorten(body.reason, 60)}".rstrip()
+            value = "" if body.value == "null" else f" {shorten(body.value, 120)}"
+            why = f" {shorten(body.reason, 60)}" if body.reason else ""
+            return f"decided {body.question}: {body.answer}{value}{by}{why}"
         case e.Forked():
             return _fork_text(body)
         case e.Parked():
@@ -143,12 +146,17 @@ def _run_text(body: e.Body) -> str:
         case e.Unparked():
             by = f" by {shorten(body.actor, 40)}" if body.actor else ""
             return f"unparked{by} {shorten(body.reason, 60)}".rstrip()
+        case e.CancelAsked() | e.PauseAsked():
+            what = "cancel" if isinstance(body, e.CancelAsked) else "pause"
+            by = f" by {shorten(body.actor, 40)}" if body.actor else ""
+            return f"{what:<7} asked for{by} {shorten(body.reason, 60)}".rstrip()
         case e.Finished():
             return f"end     {body.stop_reason}: {shorten(body.output, 160)}"
         case e.Failed():
             return f"end     failed: {shorten(body.message, 160)}"
         case e.Cancelled():
-            return f"end     cancelled {shorten(body.reason, 120)}".rstrip()
+            by = f" by {shorten(body.actor, 40)}" if body.actor else ""
+            return f"end     cancelled{by} {shorten(body.reason, 120)}".rstrip()
         case _:
             return type(body).__name__
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentkit.testing._facts import Call, Fact, Story
+from agentkit.core.contracts.values import digest
+from agentkit.testing._facts import UNSURE, Call, Fact, Story
 from agentkit.testing.effects import Effect
 
 
@@ -49,6 +50,8 @@ def _effects_of(
     done = bool(call.settled) and call.settled[0].body.get("outcome", "ok") == "ok"
     if done and not times:
         yield "I8", f"{call.label}: it is recorded as done and had no effect"
+    if times and call.settled and call.settled[0].body.get("outcome") == "cancelled":
+        yield "I13", f"{call.label}: it is recorded as cancelled and had an effect"
     if kind == "transactional" and times and not done:
         yield "I2", f"{call.label}: it had an effect without its outcome"
 
@@ -59,8 +62,8 @@ def settled(story: Story, tools: Mapping[str, str]) -> Iterator[tuple[str, str]]
         ends = call.settled
         if len(ends) > 1:
             yield "I13", f"{call.label}: it was settled {len(ends)} times"
-        if not ends and story.end is not None and story.end.kind == "finished":
-            yield "I13", f"{call.label}: the run finished without its outcome"
+        if not ends and story.end is not None and story.end.kind in {"finished", "cancelled"}:
+            yield "I13", f"{call.label}: the run has {story.end.kind} without its outcome"
         if ends:
             for fact in call.of("tool_started"):
                 if fact.seq > ends[0].seq:
@@ -90,7 +93,7 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
             guessed = fact.body.get("outcome", "ok") == "ok" and not known
             if guessed:
                 yield "I13", f"{call.label}: outcome {fact.seq} was recorded by another worker"
-            unsure = fact.body.get("outcome", "ok") == "unknown"
+            unsure = fact.body.get("outcome", "ok") in UNSURE
             if not unsure:
                 intent = None
             decided = False
@@ -122,10 +125,59 @@ def decisions(story: Story) -> Iterator[tuple[str, str]]:
             elif fact.kind == "outcome_reported":
                 question = decision = None
             elif fact.kind in {"tool_started", "tool_finished"} and question is not None:
-                if decision is None:
+                stopped = story.is_cancelled(fact.seq)
+                if decision is None and not (stopped or _passed(question, fact)):
                     yield "I11", f"{call.label}: moved at {fact.seq} before a decision"
+                elif decision is not None and question.body["kind"] == "approval":
+                    yield from _approved(call, question, decision, fact)
                 question = decision = None
     yield from _asked_while_open(story)
+    yield from _refusals(story)
+
+
+def _passed(question: Fact, fact: Fact) -> bool:
+    """Whether the call moved by the deadline that its question had, as that said."""
+    deadline = question.body.get("deadline", 0)
+    wanted = "tool_started" if question.body.get("on_deadline") == "approve" else "tool_finished"
+    refused = fact.kind == "tool_finished" and fact.body.get("outcome") == "rejected"
+    return 0 < deadline <= fact.at_ms and (refused or fact.kind == wanted == "tool_started")
+
+
+def _approved(call: Call, question: Fact, decision: Fact, fact: Fact) -> Iterator[tuple[str, str]]:
+    """I11: a call that needed approval is made as it was approved, or not at all."""
+    answer, rejected = decision.body["answer"], fact.body.get("outcome") == "rejected"
+    if answer == "reject" and not rejected:
+        yield "I11", f"{call.label}: it was rejected, and moved at {fact.seq} all the same"
+    elif answer != "reject" and fact.kind == "tool_started":
+        shown = question.body["digest"]
+        if answer == "edit":
+            shown = digest(call.name, decision.body["value"])
+        if fact.body["digest"] != shown:
+            yield "I11", f"{call.label}: intent {fact.seq} is not for what was approved"
+
+
+def _refusals(story: Story) -> Iterator[tuple[str, str]]:
+    """I11: what a person rejected is not made later, unless a person has allowed just that."""
+    refused: set[str] = set()
+    allowed: set[str] = set()
+    for fact in story.facts:
+        if fact.kind == "decided":
+            call = story.questions.get(fact.body["question"])
+            if call is None or not _answers_approval(call, fact):
+                continue
+            if fact.body["answer"] == "reject":
+                refused.add(fact.body["digest"])
+                allowed.discard(fact.body["digest"])
+            else:
+                allowed.add(fact.body["digest"])
+                allowed.add(digest(call.name, fact.body.get("value", "null")))
+        elif fact.kind == "tool_started" and fact.body["digest"] in refused - allowed:
+            yield "I11", f"intent {fact.seq} is for a call that a person has rejected"
+
+
+def _answers_approval(call: Call, decision: Fact) -> bool:
+    asked = [fact for fact in call.of("question_asked") if fact.seq < decision.seq]
+    return bool(asked) and asked[-1].body["kind"] == "approval"
 
 
 def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
@@ -141,11 +193,18 @@ def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
             undecided.add(f"q{fact.seq}")
         elif fact.kind == "decided":
             undecided.discard(fact.body["question"])
+        elif fact.kind in {"tool_started", "tool_finished"} and undecided:
+            undecided -= _names_of(story, fact)
         elif fact.kind in {"model_answered", "finished"} and undecided:
             yield "I11", f"the run went on at {fact.seq} while {sorted(undecided)} were open"
             return
         elif fact.body.get("status") == "suspended" and not undecided:
             yield "L1", f"it was suspended at {fact.seq} with nothing that could wake it"
+
+
+def _names_of(story: Story, fact: Fact) -> set[str]:
+    """The questions of the call that `fact` is of."""
+    return {name for name, call in story.questions.items() if fact in call.facts}
 
 
 def _dispatch(fact: Fact) -> tuple[str, str, int, int]:

@@ -11,7 +11,8 @@ import msgspec
 
 from agentkit.core.contracts.heads import Row
 
-OPEN = frozenset({"unknown", "not_started", "retrying"})
+OPEN = frozenset({"unknown", "not_started", "retrying", "interrupted"})
+UNSURE = frozenset({"unknown", "interrupted"})
 TERMINAL = frozenset({"finished", "failed", "cancelled"})
 
 
@@ -81,6 +82,10 @@ class Story:
         """How many entries are copies of another run's, whose effects and costs they tell."""
         return max((fact.seq for fact in self.facts if fact.kind == "forked"), default=0)
 
+    def is_cancelled(self, seq: int) -> bool:
+        """Whether somebody had cancelled the run before this entry."""
+        return any(self.copied < fact.seq < seq for fact in self.of("cancel_asked"))
+
     @property
     def end(self) -> Fact | None:
         """The first terminal entry."""
@@ -130,7 +135,7 @@ def _is_news(fact: Fact, call: Call) -> bool:
         return False
     since = [one for one in call.facts if one.seq > begun[-1].seq and one.kind in _OUTCOMES]
     ends = [one.body.get("outcome", "ok") for one in since if one.kind == "tool_finished"]
-    known = any(outcome != "unknown" for outcome in ends)
+    known = any(outcome not in UNSURE for outcome in ends)
     return fact.body["attempt"] == begun[-1].body.get("attempt", 1) and not known
 
 

@@ -16,7 +16,7 @@ code that shares nothing with them.
 | I7 | each request that left: every call one result, in order; all requests tell one past |
 | I8 | each effect has an intent of its key, digest, attempt and epoch; "ok" had an effect |
 | I9 | usage added up by other rules is what fold, head and result say; no answer lost silently |
-| I10 | nothing follows the terminal entry |
+| I10 | nothing follows the terminal entry; nothing begins after a cancel, nor while paused |
 | I11 | no call moves, and no turn begins, before its question is decided; once, for its digest |
 | I12 | the product refuses an entry of a newer release, and appends nothing behind one |
 | I13 | one outcome per call; each doubt leaves by the way that its tool allows |
@@ -45,6 +45,7 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.testing import _call_rules as call_rules
 from agentkit.testing import _outer_rules as outer_rules
+from agentkit.testing import _stop_rules as stop_rules
 from agentkit.testing._facts import Fact, Story, tell
 from agentkit.testing.effects import Effect
 
@@ -162,6 +163,7 @@ def check(evidence: Evidence) -> list[Violation]:
         found += call_rules.once(story, evidence.effects, evidence.tools)
         found += call_rules.settled(story, evidence.tools)
         found += call_rules.decisions(story)
+        found += stop_rules.stopped(story)
         found += outer_rules.kept_apart(story, scope=evidence.scope, strangers=evidence.strangers)
         found += outer_rules.taken_over(
             rows, evidence.kills, limit_seconds=evidence.takeover_seconds
@@ -294,7 +296,7 @@ def _usage(story: Story) -> Usage:
             asking = body.get("stop") == "pause"
         elif fact.kind == "step_completed":
             asking = body.get("status", "running") == "running"
-        elif fact.kind in {"parked", "unparked"}:
+        elif fact.kind in {"parked", "unparked", "pause_asked"}:  # paused, it may still be asking
             parked = fact.kind == "parked"
         lost = fact.kind == "model_failed" and body.get("unknown", False)
         taken = fact.kind == "lease_taken" and body["why"] == "takeover"

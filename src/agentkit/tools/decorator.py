@@ -13,6 +13,7 @@ from typing import Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, 
 
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.types import JSON, ToolDefinition
+from agentkit.tools.approval import NO_APPROVAL, Approval, RequiresApproval, check_approval
 from agentkit.tools.reconcile import Reconciled
 from agentkit.tools.schema import Schema, build_schema
 from agentkit.tools.signature import Signature, read_signature
@@ -41,6 +42,7 @@ class Tool:
         idempotent: whether calls with the same `ToolContext.idempotency_key` have one effect.
         timeout: longest time of one attempt, in seconds.
         transactional, max_attempts, on_in_doubt, in_doubt_on: see `tool`.
+        approval: what was said about a person's approval, see `tool`.
         reconcile: finds out what became of an earlier attempt; itself a tool without effects, that
             is never shown to a model.
         signature: of the function.
@@ -56,6 +58,7 @@ class Tool:
     reconcile: Tool | None = None
     on_in_doubt: OnInDoubt | None = None
     in_doubt_on: tuple[type[BaseException], ...] = ()
+    approval: Approval = NO_APPROVAL
     signature: Signature
     about: str | None = None
 
@@ -122,6 +125,10 @@ def tool(
     reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
     on_in_doubt: OnInDoubt | None = None,
     in_doubt_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    requires_approval: RequiresApproval = False,
+    approval_seconds: float | None = None,
+    on_deadline: Literal["reject", "approve"] = "reject",
+    on_repeat_refused: Literal["refuse", "ask"] = "refuse",
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[_P, _R]], FunctionTool[_P, _R]]:
@@ -154,6 +161,16 @@ def tool(
             are, and about all others a person is asked.
         in_doubt_on: exceptions after which it is not known whether the call took effect, such as
             a connection that broke off. All others are outcomes: the model is told of the error.
+        requires_approval: whether a call waits until a person approves it. `True`: unless the run
+            is set to `autonomy="auto"`; `"always"`: in any run. A function of the checked arguments
+            and the `RunContext` decides for each call; it is asked once, and if it raises or
+            returns anything but `False` the call waits.
+        approval_seconds: how long such a question stands; for ever by default.
+        on_deadline: what becomes of a call that nobody decided in time: `"reject"`, or `"approve"`
+            where waiting is all that was wanted.
+        on_repeat_refused: what happens where the model asks again, with the same arguments, for a
+            call that a person has rejected in this run. `"refuse"`: it is rejected again;
+            `"ask"`: a person is asked again.
         name: what the model calls it; the function's name by default. 1-64 of `a-z A-Z 0-9 _ -`.
         description: what the model is told; the docstring's description by default.
 
@@ -176,6 +193,7 @@ def tool(
         reconcile=reconcile,
         on_in_doubt=on_in_doubt,
         in_doubt_on=in_doubt_on if isinstance(in_doubt_on, tuple) else (in_doubt_on,),
+        approval=Approval(requires_approval, approval_seconds, on_deadline, on_repeat_refused),
         name=name,
         description=description,
     )
@@ -197,6 +215,7 @@ class _Options(NamedTuple):
     reconcile: Callable[..., object] | None
     on_in_doubt: OnInDoubt | None
     in_doubt_on: tuple[type[BaseException], ...]
+    approval: Approval
     name: str | None
     description: str | None
 
@@ -207,6 +226,7 @@ def _made(
     label = _name_of(function) if options.name is None else options.name
     try:
         _check_options(options)
+        check_approval(options.approval)
         _check_function(function, label)
         signature = read_signature(function, namespace)
         _check_transaction(options, signature)
@@ -223,6 +243,7 @@ def _made(
         reconcile=reconcile,
         on_in_doubt=options.on_in_doubt,
         in_doubt_on=options.in_doubt_on,
+        approval=options.approval,
         signature=signature,
         about=options.description,
     )

@@ -17,6 +17,7 @@ __all__ = [
     "ACT_KINDS",
     "NOTE_KINDS",
     "Body",
+    "CancelAsked",
     "Cancelled",
     "CheckpointSaved",
     "Decided",
@@ -30,6 +31,7 @@ __all__ = [
     "Outcome",
     "OutcomeReported",
     "Parked",
+    "PauseAsked",
     "QuestionAsked",
     "ResultEdit",
     "RunStarted",
@@ -42,13 +44,26 @@ __all__ = [
 ]
 
 Outcome: TypeAlias = Literal[
-    "ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started", "in_doubt"
+    "ok",
+    "error",
+    "unknown",
+    "retrying",
+    "skipped",
+    "rejected",
+    "duplicate",
+    "not_started",
+    "in_doubt",
+    "cancelled",
+    "interrupted",
 ]
-"""How a call ended. `unknown`: it may have happened. `skipped`: a human said so. `in_doubt`: it may
+"""How a call ended. `cancelled`: its run was cancelled before it took effect. `interrupted`: its
+worker was told to stop and cut it off, so it may have happened, and the attempt does not count.
+`unknown`: it may have happened. `skipped`: a human said so. `rejected`: a human
+refused it, or did not approve it in time, and it was never made. `in_doubt`: it may
 have happened, and its tool chose that the model is told so. `duplicate`: an exact replay of a call
 of the same turn. `not_started`: its intent was recorded but never dispatched, so the call is still
-to be made. `retrying`: this attempt failed and another follows. Only `unknown`, `retrying` and
-`not_started` leave it open."""
+to be made. `retrying`: this attempt failed and another follows. Only `unknown`, `retrying`,
+`interrupted` and `not_started` leave it open."""
 
 StepStatus: TypeAlias = Literal["running", "suspended", "done", "failed"]
 
@@ -58,7 +73,8 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_start
 
     `fingerprint` identifies the definition (prompt, tools, model); `nonce` is random and makes
     idempotency keys of different runs differ even where a run id is used again. `reference` tells
-    a person, or the command line, where the agent's definition is (`module:variable`).
+    a person, or the command line, where the agent's definition is (`module:variable`). `autonomy`:
+    what needs a person's approval, see `RunContext`; empty for `gated`.
     """
 
     task: str
@@ -72,6 +88,7 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_start
     identity: str = ""
     parent: str = ""
     reference: str = ""
+    autonomy: str = ""
 
 
 class LeaseTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="lease_taken"):
@@ -116,6 +133,8 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_sta
     `by`: who had a call in doubt made again: a person, or `reconcile` where its tool found that the
     earlier attempt cannot have happened. Empty for what the runtime decides by itself.
     `transactional`: the effect is committed with the outcome; without outcome there is none.
+    `arguments`: canonical JSON text, where a person has changed the model's; `digest` is of those
+    that run.
     """
 
     turn: int
@@ -126,10 +145,15 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_sta
     attempt: int = 1
     by: str = ""
     transactional: bool = False
+    arguments: str = ""
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="question_asked"):
-    """The call waits for a human. The question's id is `q{seq}` of this entry."""
+    """The call waits for a human. The question's id is `q{seq}` of this entry.
+
+    `deadline`: until when (ms since the epoch; 0 for ever), and `on_deadline` what becomes of the
+    call then.
+    """
 
     turn: int
     index: int
@@ -139,6 +163,8 @@ class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="questi
     digest: str
     answers: tuple[str, ...]
     prompt: str
+    deadline: int = 0
+    on_deadline: str = ""
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_finished"):
@@ -180,7 +206,10 @@ class ValueRecorded(msgspec.Struct, frozen=True, omit_defaults=True, tag="value_
 
 
 class Decided(msgspec.Struct, frozen=True, omit_defaults=True, tag="decided"):
-    """Note: a human answered a question. Bound to the digest that was shown; applied once."""
+    """Note: a human answered a question. Bound to the digest that was shown; applied once.
+
+    `value` is JSON text in tagged form; of an `edit` the arguments to run with.
+    """
 
     question: str
     answer: str
@@ -259,6 +288,22 @@ class Unparked(msgspec.Struct, frozen=True, omit_defaults=True, tag="unparked"):
     reason: str = ""
 
 
+class CancelAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel_asked"):
+    """Note: the run is to end, for good. No act begins after it; whoever holds the run, or takes it
+    next, records `Cancelled`.
+    """
+
+    actor: str = ""
+    reason: str = ""
+
+
+class PauseAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause_asked"):
+    """Note: the run is to stop until somebody unparks it. What is under way ends; no act begins."""
+
+    actor: str = ""
+    reason: str = ""
+
+
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True, tag="finished"):
     """The run has its result. Terminal."""
 
@@ -296,12 +341,21 @@ Body: TypeAlias = (
     | Forked
     | Parked
     | Unparked
+    | CancelAsked
+    | PauseAsked
     | Finished
     | Failed
     | Cancelled
 )
 
-NOTE_KINDS: tuple[type, ...] = (CheckpointSaved, Decided, OutcomeReported, Unparked)
+NOTE_KINDS: tuple[type, ...] = (
+    CheckpointSaved,
+    Decided,
+    OutcomeReported,
+    Unparked,
+    CancelAsked,
+    PauseAsked,
+)
 """Kinds that anybody may append without the lease."""
 
 ACT_KINDS: tuple[type, ...] = (ModelAnswered, ToolFinished)

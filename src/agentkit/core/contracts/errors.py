@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentkitError",
+    "AlreadyDecided",
     "EntryTooLarge",
     "ExportDamaged",
     "HeadMoved",
@@ -34,6 +35,7 @@ __all__ = [
     "RunFailed",
     "RunIdReused",
     "RunInUse",
+    "RunInterrupted",
     "RunNotFound",
     "RunParked",
     "RunSuspended",
@@ -67,6 +69,10 @@ class InvalidStoreUrl(AgentkitError, ValueError):
 
 class InvalidDecision(AgentkitError, ValueError):
     """Decisions do not fit the open questions. Nothing was executed and nothing consumed."""
+
+
+class AlreadyDecided(InvalidDecision):
+    """Somebody has decided the question in another way before; that decision stands."""
 
 
 class InvalidFork(AgentkitError, ValueError):
@@ -130,6 +136,10 @@ class RunParked(RunError):
         super().__init__(message, run_id=run_id)
         self.reason = reason
         self.usage = usage
+
+
+class RunInterrupted(RunError):
+    """This worker was told to stop and has left the run, which is resumable."""
 
 
 class RunFailed(RunError):

@@ -18,6 +18,7 @@ else:
 JSONObject: TypeAlias = "dict[str, JSON]"
 
 __all__ = [
+    "APPROVAL_ANSWERS",
     "IN_DOUBT_ANSWERS",
     "JSON",
     "CallRecord",
@@ -46,6 +47,9 @@ StopReason: TypeAlias = Literal[
     "cancelled",
 ]
 """Why a run gave its result. The set is closed: a new reason is a breaking change."""
+
+APPROVAL_ANSWERS = ("approve", "reject", "edit")
+"""What a human may answer about a call that needs approval."""
 
 IN_DOUBT_ANSWERS = ("done", "failed", "run_again", "skip")
 """What a human may answer about a call that was in flight when its worker died."""
@@ -182,13 +186,17 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         id: `q{seq}`, unique within the run and stable over restarts.
-        kind: what sort of question; `in_doubt`: a call that may have happened.
+        kind: what sort of question. `approval`: a call that is not made without one; `in_doubt`: a
+            call that may have happened.
         tool: the tool concerned.
         call_id: the provider's label of the call.
         arguments: the final arguments as JSON text, exactly what the tool was or would be given.
         digest: of tool and arguments; a decision is bound to it.
         answers: what may be answered.
         prompt: one paragraph for the person who decides.
+        deadline: until when it can be decided, in ms since the Unix epoch; 0 for ever.
+        on_deadline: what becomes of the call then.
+        path: where it stands: run, lane of the agent, and `turn.index` of the call.
     """
 
     id: str
@@ -199,6 +207,9 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str
     answers: tuple[str, ...]
     prompt: str
+    deadline: int = 0
+    on_deadline: str = ""
+    path: tuple[str, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -206,10 +217,10 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         answer: one of the question's `answers`.
-        value: for `done`: what the tool returned; for `failed`: why. Any JSON value, falsy ones
-            included.
+        value: for `done`: what the tool returned; for `failed`: why; for `edit`: the arguments to
+            run the call with, all of them. Any JSON value, falsy ones included.
         actor: who decided, for the record.
-        reason: why, for the record; told to the model with `skip`.
+        reason: why, for the record; told to the model with `reject` and `skip`.
     """
 
     answer: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.heartbeat import HeartbeatPort
@@ -15,7 +15,20 @@ from agentkit.core.runtime.chance import SystemChance
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.core.runtime.invoker import Invoker
 
-__all__ = ["MAX_RECOVERIES", "CheckpointerPort", "RunContext", "Services"]
+__all__ = [
+    "AUTONOMIES",
+    "MAX_RECOVERIES",
+    "Autonomy",
+    "CheckpointerPort",
+    "RunContext",
+    "Services",
+]
+
+Autonomy: TypeAlias = Literal["auto", "gated", "manual"]
+"""Which calls are made without a person, see `RunContext`."""
+
+AUTONOMIES: tuple[Autonomy, ...] = ("auto", "gated", "manual")
+"""From the least strict to the strictest."""
 
 MAX_RECOVERIES = 5
 """Takeovers from dead workers without progress, before a run is parked."""
@@ -90,18 +103,27 @@ class RunContext:
         scope: whose run it is.
         services: what it works with.
         identity: who asked for it, for tools (`ToolContext.identity`) and the record.
+        autonomy: which calls wait for a person's approval. `gated`: those whose tool requires it;
+            `manual`: also every call of a side-effecting tool; `auto`: those alone whose tool says
+            `requires_approval="always"`. A run keeps what it was started with; a later context can
+            only be stricter.
 
     Raises:
         InvalidId: the run id is empty, or it or the identity is longer than 512 characters or
             holds control characters.
+        InvalidSpec: there is no such autonomy.
     """
 
     correlation_id: str
     scope: Scope = field(default_factory=Scope)
     services: Services = field(default_factory=Services)
     identity: str = ""
+    autonomy: Autonomy = "gated"
 
     def __post_init__(self) -> None:
         check_id(self.correlation_id)
+        if self.autonomy not in AUTONOMIES:
+            known = ", ".join(AUTONOMIES)
+            raise InvalidSpec(f"autonomy is one of {known}; not {self.autonomy!r}")
         if self.identity:
             check_id(self.identity, what="identity")

@@ -72,6 +72,8 @@ class DriveRecord:
         key: the run.
         phase: see `Phase`.
         closed: set once the drive is over; to be awaited in the drive's own loop.
+        drain: has the drive leave its run, given the seconds that what is under way may still
+            take; to be called in its loop.
     """
 
     def __init__(self, key: RunKey, stream: Closable, loop: asyncio.AbstractEventLoop) -> None:
@@ -79,6 +81,7 @@ class DriveRecord:
         self.key = key
         self.phase: Phase = "running"
         self.closed = asyncio.Event()
+        self.drain: Callable[[float], None] | None = None
         self._loop = weakref.ref(loop)
         self._stream = weakref.ref(stream)
         self._close_begun = False

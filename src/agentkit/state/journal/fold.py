@@ -12,29 +12,12 @@ import msgspec
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.heads import Head, RunStatus, Summary
 from agentkit.core.contracts.slots import agent_lane
-from agentkit.core.contracts.types import Question, StopReason, Usage
+from agentkit.core.contracts.types import Question, Usage
+from agentkit.state.journal.detail import END_STATUS, Detail, detail_of, end_in
 from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
+from agentkit.state.journal.waits import due_at
 
-__all__ = ["Detail", "RunState"]
-
-
-class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The opaque part of a `Summary`: what lists and probes show without reading the journal.
-
-    `asking`: the next act is to ask the model, so an answer may be lost with the worker.
-    """
-
-    task: str = ""
-    questions: tuple[Question, ...] = ()
-    parked: str = ""
-    message: str = ""
-    output: str = ""
-    stop_reason: StopReason | None = None
-    partial: bool = False
-    forked_from: str = ""
-    forked_version: int = 0
-    asking: bool = False
-
+__all__ = ["RunState"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,10 +40,12 @@ class RunState:
         self.inherited = Usage()
         self.lanes: dict[str, LaneState] = {}
         self.decided: dict[str, e.Decided] = {}
+        self.refused: dict[str, e.Decided] = {}
         self.parked: e.Parked | None = None
+        self.cancel: e.CancelAsked | None = None
         self.end: e.Finished | e.Failed | e.Cancelled | None = None
         self.main_lane = ""
-        self.head_details: dict[bool, bytes] = {}
+        self.head_details: dict[tuple[bool, bool], bytes] = {}
         self.base, self.base_detail = Summary("saved"), Detail()
 
     @classmethod
@@ -74,7 +59,7 @@ class RunState:
             state.usage, state.started_at = head.summary.usage, head.summary.started_at
             state.updated_at = head.summary.updated_at
             if head.tombstone:
-                state.end = _end_in(head.summary.status, state.base_detail)
+                state.end = end_in(head.summary.status, state.base_detail)
         return state
 
     def apply(self, entry: e.Entry, check: bytes) -> None:
@@ -116,7 +101,9 @@ class RunState:
     def status(self) -> RunStatus:
         """The run's status; never stored apart from the entries that imply it."""
         if self.end is not None:
-            return _END_STATUS[type(self.end)]
+            return END_STATUS[type(self.end)]
+        if self.cancel is not None:
+            return "running"  # somebody is to carry the cancel out
         if self.parked is not None:
             return "parked"
         if self.started is None:
@@ -136,10 +123,11 @@ class RunState:
     def summary(self) -> Summary:
         """The head's columns for this state."""
         status = self.status
-        known = self.head_details.get(self.asking) if status == "running" else None
-        detail = _encode(self.detail(status)) if known is None else known
+        shown = (self.asking, self.cancel is not None)
+        known = self.head_details.get(shown) if status == "running" else None
+        detail = _encode(detail_of(self, status)) if known is None else known
         if status == "running":
-            self.head_details[self.asking] = detail
+            self.head_details[shown] = detail
         return Summary(
             status=status,
             agent=self.started.agent if self.started is not None else self.base.agent,
@@ -149,54 +137,28 @@ class RunState:
             updated_at=self.updated_at,
             recoveries=self.recoveries,
             detail=detail,
-            due_at=0 if status == "running" else None,
+            due_at=self._due_at(status),
         )
+
+    def _due_at(self, status: RunStatus) -> int | None:
+        if status == "running":
+            return 0
+        return due_at(self.lanes.values()) if status == "suspended" else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody has paused the run."""
+        return self.parked is not None and self.parked.reason == "paused"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no act may begin: somebody cancelled or paused the run, or it is parked."""
+        return self.cancel is not None or self.parked is not None
 
     @property
     def asking(self) -> bool:
         """Whether the next act is to ask the model."""
         return self.main.wants_model if self.started is not None else self.base_detail.asking
-
-    def detail(self, status: RunStatus) -> Detail:
-        """The summary's opaque part."""
-        detail, base = self._detail(status), self.base_detail
-        parent, version = base.forked_from, base.forked_version
-        if self.forked is not None:
-            parent, version = self.forked.parent, self.forked.version
-        if not parent:
-            return detail
-        return msgspec.structs.replace(detail, forked_from=parent, forked_version=version)
-
-    def _detail(self, status: RunStatus) -> Detail:
-        task = self.started.task[:200] if self.started is not None else self.base_detail.task
-        if isinstance(self.end, e.Finished):
-            end = self.end
-            return Detail(task, (), "", "", end.output, end.stop_reason, end.partial)
-        if isinstance(self.end, e.Failed):
-            return Detail(task, message=self.end.message, stop_reason="failed")
-        if isinstance(self.end, e.Cancelled):
-            return Detail(task, message=self.end.reason, stop_reason="cancelled")
-        if self.parked is not None:
-            return Detail(task, parked=self.parked.reason, message=self.parked.message)
-        if status == "running":
-            return Detail(task, asking=self.asking)
-        return Detail(task, self.questions if status == "suspended" else ())
-
-
-def _end_in(status: RunStatus, detail: Detail) -> e.Finished | e.Failed | e.Cancelled | None:
-    """The last entry of an ended run, as its summary keeps it."""
-    if status == "done":
-        return e.Finished(detail.output, detail.stop_reason or "completed", detail.partial)
-    if status == "failed":
-        return e.Failed(detail.message)
-    return e.Cancelled(reason=detail.message) if status == "cancelled" else None
-
-
-_END_STATUS: dict[type, RunStatus] = {
-    e.Finished: "done",
-    e.Failed: "failed",
-    e.Cancelled: "cancelled",
-}
 
 
 def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
@@ -214,7 +176,7 @@ def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
     if body.why != "takeover":
         return
     state.takeovers += 1
-    if state.parked is None and state.asking:
+    if (state.parked is None or state.paused) and state.asking:
         # The worker that died was between two answers: one may have been paid for and lost.
         state.usage += Usage(unknown=1)
 
@@ -262,6 +224,9 @@ def _question_asked(state: RunState, entry: e.Entry, body: e.QuestionAsked) -> N
             digest=body.digest,
             answers=body.answers,
             prompt=body.prompt,
+            deadline=body.deadline,
+            on_deadline=body.on_deadline,
+            path=(state.run_id, entry.lane, f"{body.turn}.{body.index}"),
         )
 
 
@@ -273,7 +238,7 @@ def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> Non
         lane.transcript.repairs.append(f"entry {entry.seq}: a result without a call was ignored")
         return
     call.end(body, seq=entry.seq)
-    if body.outcome != "not_started":
+    if body.outcome not in {"not_started", "interrupted"}:
         _progressed(state, lane, turn, call)
 
 
@@ -334,8 +299,19 @@ def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
     call = state.find_call(body.question)
     question = call.question if call is not None else None
     if call is not None and question is not None and question.digest == body.digest:
-        call.decision = call.decision or body
-        state.decided.setdefault(question.id, body)
+        if question.id in state.decided:
+            return
+        call.decision = state.decided[question.id] = body
+        if question.kind == "approval":
+            _remember_refusal(state, question.digest, body)
+
+
+def _remember_refusal(state: RunState, digest: str, decision: e.Decided) -> None:
+    """The newest word of a person about a call with these arguments is what counts."""
+    if decision.answer == "reject":
+        state.refused[digest] = decision
+    else:
+        state.refused.pop(digest, None)
 
 
 def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
@@ -346,7 +322,7 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.inherited += state.usage
     state.usage = Usage()
     state.recoveries = 0
-    state.parked = None
+    state.parked = state.cancel = None
     for name, lane in state.lanes.items():
         main = name == state.main_lane
         lane.fork(body.edits if main else (), body.message if main else "", seq=entry.seq)
@@ -363,6 +339,16 @@ def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
     state.recoveries = 0
     for lane in state.lanes.values():
         lane.failures.clear()
+
+
+def _cancel_asked(state: RunState, entry: e.Entry, body: e.CancelAsked) -> None:
+    state.cancel = state.cancel or body
+
+
+def _pause_asked(state: RunState, entry: e.Entry, body: e.PauseAsked) -> None:
+    by = f" by {body.actor}" if body.actor else ""
+    text = f"It was paused{by}. `agentkit unpark {state.run_id}` lets it go on."
+    state.parked = e.Parked("paused", f"{text} ({body.reason})" if body.reason else text)
 
 
 def _ended(state: RunState, entry: e.Entry, body: e.Finished | e.Failed | e.Cancelled) -> None:
@@ -393,6 +379,8 @@ _APPLY: dict[type, Callable[..., None]] = {
     e.Forked: _forked,
     e.Parked: _parked,
     e.Unparked: _unparked,
+    e.CancelAsked: _cancel_asked,
+    e.PauseAsked: _pause_asked,
     e.Finished: _ended,
     e.Failed: _ended,
     e.Cancelled: _ended,

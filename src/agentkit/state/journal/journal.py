@@ -201,9 +201,15 @@ class Journal:
         )
 
     async def refresh(self) -> None:
-        """Fold what others appended since."""
+        """Fold what others appended since; while an append is in the air the next one sees to it.
+
+        Raises:
+            LeaseLost: another worker has the run.
+        """
         async with self._lock:
-            await _catch_up(self._port, self.state, None)
+            if not self._overtaken and self._unsettled is None:
+                await _catch_up(self._port, self.state, None)
+                self._stop_if_replaced()
 
     async def _commit(
         self,

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import CallRecord, Question
+from agentkit.core.contracts.values import canonical
 from agentkit.state.journal.transcript import Transcript
 
-__all__ = ["OPEN_OUTCOMES", "CallState", "LaneState", "SavedVersion", "TurnState"]
+__all__ = ["EDITED", "OPEN_OUTCOMES", "CallState", "LaneState", "SavedVersion", "TurnState"]
 
-OPEN_OUTCOMES: frozenset[str] = frozenset({"unknown", "not_started", "retrying"})
+OPEN_OUTCOMES: frozenset[str] = frozenset({"unknown", "not_started", "retrying", "interrupted"})
 """Outcomes that leave a call open."""
+
+
+EDITED = "[A person changed the arguments of this call before it ran. It ran with: {arguments}]"
+"""What the model reads above the result of such a call."""
 
 
 class CallState:
@@ -20,6 +27,7 @@ class CallState:
 
     Attributes:
         settled: the model can be given a result.
+        interrupted: attempts that were cut off by a worker told to stop; they do not count.
         left: how the next worker came to the run, where this one left the newest attempt without
             an outcome: `takeover` from one that died or was cut off, `resume` after one that gave
             the run back.
@@ -30,6 +38,7 @@ class CallState:
         "decision",
         "finished_seq",
         "index",
+        "interrupted",
         "left",
         "outcome",
         "question",
@@ -48,7 +57,7 @@ class CallState:
         self.started_epoch = 0
         self.started_seq = 0
         self.finished_seq = 0
-        self.attempt = 0
+        self.attempt = self.interrupted = 0
         self.settled = False
         self.outcome: e.ToolFinished | None = None
         self.question: Question | None = None
@@ -70,6 +79,7 @@ class CallState:
         """The newest attempt has ended; some outcomes leave the call open."""
         self.outcome = outcome
         self.finished_seq = seq
+        self.interrupted += outcome.outcome == "interrupted"
         self.settled = outcome.outcome not in OPEN_OUTCOMES
 
     def doubtful(self, attempt: int) -> bool:
@@ -78,7 +88,23 @@ class CallState:
         """
         begun, outcome = self.started is not None and self.attempt == attempt, self.outcome
         told = outcome is not None and outcome.outcome == "retrying" and outcome.by != ""
-        return begun and (outcome is None or outcome.outcome == "unknown" or told)
+        unsure = outcome is None or outcome.outcome in {"unknown", "interrupted"}
+        return begun and (unsure or told)
+
+    @property
+    def arguments(self) -> str:
+        """JSON text of what the call is, or would be, run with: the model's arguments, or those
+        that a person gave it instead.
+        """
+        if self.decision is not None and self.decision.answer == "edit":
+            return canonical(self.decision.value)
+        return self.own_arguments
+
+    @property
+    def own_arguments(self) -> str:
+        """`arguments`, whatever a decision that has not been applied yet says of them."""
+        edited = self.started.arguments if self.started is not None else ""
+        return edited or self.record.arguments
 
     @property
     def waiting(self) -> bool:
@@ -108,10 +134,19 @@ class TurnState:
     def results(self) -> dict[int, e.ToolFinished]:
         """Outcomes that the model is given, by call index."""
         return {
-            call.index: call.outcome
+            call.index: _with_edit(call, call.outcome)
             for call in self.calls
             if call.outcome is not None and call.settled
         }
+
+
+def _with_edit(call: CallState, outcome: e.ToolFinished) -> e.ToolFinished:
+    """The outcome as the model sees it, who does not know that a person changed its call."""
+    edited = call.started.arguments if call.started is not None else ""
+    if not edited:
+        return outcome
+    told = f"{EDITED.format(arguments=edited)}\n{outcome.content}"
+    return msgspec.structs.replace(outcome, content=told)
 
 
 class SavedVersion(NamedTuple):

@@ -16,8 +16,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import slot_of
-from agentkit.core.contracts.types import IN_DOUBT_ANSWERS
+from agentkit.core.contracts.types import IN_DOUBT_ANSWERS, Question
 from agentkit.core.contracts.values import canonical, decode_value, digest, to_text
+from agentkit.state.journal.approval import (
+    ApprovalPolicy,
+    Approved,
+    after_question,
+    held_back,
+)
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState, LaneState, TurnState
 
@@ -88,8 +94,8 @@ class CallPolicy(NamedTuple):
 
     `reconciles`: the tool can be asked what became of an earlier attempt. `transactional`: its
     effect is committed with its outcome. `on_in_doubt`: what was chosen for the case that nobody
-    knows, or empty. `problem`: why the call cannot be run at all (unknown tool, wrong arguments),
-    told to the model.
+    knows, or empty. `approval`: what it needs before it is made for the first time. `problem`: why
+    the call cannot be run at all (unknown tool, wrong arguments), told to the model.
     """
 
     side_effecting: bool = True
@@ -99,6 +105,7 @@ class CallPolicy(NamedTuple):
     transactional: bool = False
     on_in_doubt: InDoubtChoice = ""
     problem: str = ""
+    approval: ApprovalPolicy = ApprovalPolicy()
 
 
 class Verdict(NamedTuple):
@@ -139,8 +146,9 @@ def plan_turn(
     outcomes: Mapping[int, e.ToolFinished] | None = None,
     verdicts: Mapping[int, Verdict] | None = None,
     in_flight: Collection[int] = (),
+    now_ms: int = 0,
 ) -> list[e.Body]:
-    """The entries that the calls of a turn need next.
+    """The entries that the calls of a turn need next; none where no act may begin.
 
     When no call acts after them, the step's boundary comes last.
 
@@ -153,9 +161,12 @@ def plan_turn(
         outcomes: about to be recorded beside what is returned, by call index.
         verdicts: of tools that were asked about calls in doubt, by call index.
         in_flight: calls that run now, or whose tool is being asked.
+        now_ms: the time, in ms since the epoch: deadlines until then have passed.
     """
+    if state.stopping:
+        return []
     outcomes = outcomes or {}
-    planner = _Planner(state, lane, turn, epoch, verdicts or {})
+    planner = _Planner(state, lane, turn, epoch, verdicts or {}, now_ms)
     bodies: list[e.Body] = []
     acting, waiting = bool(in_flight), False
     for call in turn.calls:
@@ -186,7 +197,7 @@ def unsure(
     in_flight: Collection[int] = (),
 ) -> list[CallState]:
     """The calls in doubt whose tools are to be asked now; arguments as for `plan_turn`."""
-    planner = _Planner(state, lane, turn, epoch, {})
+    planner = _Planner(state, lane, turn, epoch, {}, 0)
     return [
         call
         for call in turn.calls
@@ -211,21 +222,22 @@ class _Planner(NamedTuple):
     turn: TurnState
     epoch: int
     verdicts: Mapping[int, Verdict]
+    now_ms: int
 
     def next(self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished | None) -> _Move:
         """The next fact of one call; `None` when it is settled, or recorded and not dispatched."""
         if outcome is not None and outcome.outcome not in OPEN_OUTCOMES:
             return None
         if call.question is not None:
-            return (
-                _Later.DECISION
-                if call.decision is None
-                else self._apply(call, call.decision, policy)
-            )
+            return self._asked(call, call.question, policy)
         if outcome is not None and outcome.outcome in {"retrying", "not_started"}:
             return self._go_on(call, policy, outcome)
         if call.started is None:
-            return self._refusal(call, policy) or self._start(call, policy, attempt=1)
+            return (
+                self._refusal(call, policy)
+                or self._held_back(call, policy)
+                or self._start(call, policy, attempt=1)
+            )
         if outcome is None and call.started_epoch == self.epoch:
             return None
         return self._recover(call, policy, outcome)
@@ -243,6 +255,32 @@ class _Planner(NamedTuple):
             return self._finish(call, "duplicate", DUPLICATE)
         return None
 
+    def _held_back(
+        self, call: CallState, policy: CallPolicy
+    ) -> e.ToolFinished | e.QuestionAsked | None:
+        """What keeps a call from being made for the first time until a person has agreed."""
+        known, turn = self.state.refused, self.turn.answer.turn
+        refused = known.get(digest(call.record.name, call.arguments)) if known else None
+        return held_back(call, policy.approval, turn=turn, refused=refused, now_ms=self.now_ms)
+
+    def _asked(self, call: CallState, question: Question, policy: CallPolicy) -> _Move:
+        """What follows from an open question: what was decided, or that nobody did in time."""
+        if question.kind != "approval":
+            decided = call.decision
+            return _Later.DECISION if decided is None else self._apply(call, decided, policy)
+        turn = self.turn.answer.turn
+        move = after_question(
+            call,
+            question,
+            policy.approval,
+            turn=turn,
+            problem=policy.problem,
+            now_ms=self.now_ms,
+        )
+        if isinstance(move, Approved):
+            return self._start(call, policy, attempt=1, by=move.by)
+        return _Later.DECISION if move is None else move
+
     def _go_on(self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished) -> _Move:
         """The next attempt of a call that is still to be made, unless its tool has gone."""
         again = outcome.outcome == "retrying"
@@ -257,7 +295,7 @@ class _Planner(NamedTuple):
         self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished | None
     ) -> _Move:
         """The in-doubt table."""
-        spent = call.attempt >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
+        spent = call.attempt - call.interrupted >= (policy.max_attempts or AUTOMATIC_ATTEMPTS)
         if call.started is not None and call.started.transactional:
             return self._rolled_back(call, policy, spent=spent)
         verdict = Verdict("unknown")
@@ -306,8 +344,8 @@ class _Planner(NamedTuple):
             index=call.index,
             kind="in_doubt",
             tool=record.name,
-            arguments=canonical(record.arguments),
-            digest=digest(record.name, record.arguments),
+            arguments=canonical(call.arguments),
+            digest=digest(record.name, call.arguments),
             answers=IN_DOUBT_ANSWERS,
             prompt=f"{text} {CANNOT_RUN}{policy.problem}" if policy.problem else text,
         )
@@ -336,11 +374,12 @@ class _Planner(NamedTuple):
             turn=turn,
             index=call.index,
             name=record.name,
-            digest=digest(record.name, record.arguments),
+            digest=digest(record.name, call.arguments),
             key=key,
             attempt=attempt,
             by=by,
             transactional=policy.transactional,
+            arguments="" if call.arguments == record.arguments else call.arguments,
         )
 
     def _finish(

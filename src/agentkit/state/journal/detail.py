@@ -1,0 +1,96 @@
+"""What a run's head shows beside its columns, so that lists and probes read no journal."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.heads import RunStatus
+from agentkit.core.contracts.types import Question, StopReason
+
+__all__ = ["END_STATUS", "Detail", "Told", "detail_of", "end_in"]
+
+END_STATUS: dict[type, RunStatus] = {
+    e.Finished: "done",
+    e.Failed: "failed",
+    e.Cancelled: "cancelled",
+}
+
+
+class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The opaque part of a `Summary`: what lists and probes show without reading the journal.
+
+    `asking`: the next act is to ask the model, so an answer may be lost with the worker.
+    `cancelling`: a cancel was asked for and is not carried out yet.
+    """
+
+    task: str = ""
+    questions: tuple[Question, ...] = ()
+    parked: str = ""
+    message: str = ""
+    output: str = ""
+    stop_reason: StopReason | None = None
+    partial: bool = False
+    forked_from: str = ""
+    forked_version: int = 0
+    asking: bool = False
+    cancelling: bool = False
+
+
+def end_in(status: RunStatus, detail: Detail) -> e.Finished | e.Failed | e.Cancelled | None:
+    """The last entry of an ended run, as its summary keeps it."""
+    if status == "done":
+        return e.Finished(detail.output, detail.stop_reason or "completed", detail.partial)
+    if status == "failed":
+        return e.Failed(detail.message)
+    return e.Cancelled(reason=detail.message) if status == "cancelled" else None
+
+
+class Told(Protocol):
+    """What is needed of a run's state."""
+
+    started: e.RunStarted | None
+    end: e.Finished | e.Failed | e.Cancelled | None
+    parked: e.Parked | None
+    cancel: e.CancelAsked | None
+    forked: e.Forked | None
+    base_detail: Detail
+
+    @property
+    def asking(self) -> bool:
+        """Whether the next act is to ask the model."""
+        ...
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Open questions that nobody has decided."""
+        ...
+
+
+def detail_of(state: Told, status: RunStatus) -> Detail:
+    """The opaque part of the summary of a run in this status."""
+    detail, base = _detail(state, status), state.base_detail
+    parent, version = base.forked_from, base.forked_version
+    if state.forked is not None:
+        parent, version = state.forked.parent, state.forked.version
+    if not parent:
+        return detail
+    return msgspec.structs.replace(detail, forked_from=parent, forked_version=version)
+
+
+def _detail(state: Told, status: RunStatus) -> Detail:
+    task = state.started.task[:200] if state.started is not None else state.base_detail.task
+    match state.end:
+        case e.Finished() as end:
+            return Detail(task, (), "", "", end.output, end.stop_reason, end.partial)
+        case e.Failed(message=message):
+            return Detail(task, message=message, stop_reason="failed")
+        case e.Cancelled(reason=reason):
+            return Detail(task, message=reason, stop_reason="cancelled")
+    if status == "running":
+        return Detail(task, asking=state.asking, cancelling=state.cancel is not None)
+    if state.parked is not None:
+        return Detail(task, parked=state.parked.reason, message=state.parked.message)
+    return Detail(task, state.questions if status == "suspended" else ())
