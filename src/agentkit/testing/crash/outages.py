@@ -134,11 +134,11 @@ class Outages:
         self._entries = 0
         self.happened: Counter[str] = Counter()
 
-    def run(self, loaded: Callable[[], bool]) -> None:
-        """Let them happen, each after the journals have grown since the last.
+    def run(self, loads: Sequence[_Load]) -> None:
+        """Let them happen, each while workers are at work, after the journals have grown.
 
         Args:
-            loaded: whether the workers are at work.
+            loads: the workers.
 
         Raises:
             NoProgress: the journals did not grow, or the workers have given up.
@@ -152,7 +152,7 @@ class Outages:
             "kill the server": lambda: self._again(self._server.kill, self._server.start),
         }
         for kind in self._kinds():
-            self._wait_for_progress(loaded)
+            self._wait_for_progress(loads)
             _pause(self._dice.uniform(0.0, _LONGEST_PEACE_SECONDS))
             self.happened[kind] += acts[kind]()
 
@@ -161,10 +161,10 @@ class Outages:
         while self.happened.total() < self._count:
             yield from self._dice.sample(KINDS, len(KINDS))
 
-    def _wait_for_progress(self, loaded: Callable[[], bool]) -> None:
+    def _wait_for_progress(self, loads: Sequence[_Load]) -> None:
         until = _clock.elapsed() + _PROGRESS_SECONDS
-        while (entries := self._number(_ENTRIES)) <= self._entries:
-            if _clock.elapsed() > until or not loaded():
+        while (entries := self._number(_ENTRIES)) <= self._entries or not _any_at_work(loads):
+            if _clock.elapsed() > until or any(load.violations for load in loads):
                 raise NoProgress(f"no run got on in {_PROGRESS_SECONDS:g} s after {self.happened}")
             _pause(_POLL_SECONDS)
         self._entries = entries
@@ -239,7 +239,7 @@ def run_campaign(base: Path, *, outages: int, seed: int = 1, jobs: int = 2) -> F
             jobs_running = [pool.submit(load.run, over) for load in loads]
             violations = []
             try:
-                trouble.run(lambda: not any(job.done() for job in jobs_running))
+                trouble.run(loads)
             except AgentkitError as error:
                 violations.append(Violation("L1", "all", str(error)))
             finally:
@@ -260,6 +260,7 @@ class _Load:
     def __init__(self, base: Path, url: str) -> None:
         self._base = base
         self._url = url
+        self.at_work = False
         self.judged = 0
         self.troubles: Counter[str] = Counter()
         self.violations: list[Violation] = []
@@ -294,7 +295,9 @@ class _Load:
         left = list(ordeals)
         while left:
             orders = [msgspec.to_builtins(_patiently(ordeal.order)) for ordeal in left]
+            self.at_work = True
             ended = campaign.server.run({"orders": orders})
+            self.at_work = False
             if ended.how != "completed":
                 raise WorkerStuck(f"{self._base}: a worker {ended.how}: {ended.detail}")
             for ordeal in left:
@@ -302,6 +305,10 @@ class _Load:
             left = [ordeal for ordeal in left if not _has_ended(ordeal)]
             if left and _clock.elapsed() > until:
                 raise NoProgress(f"{left[0].folder.path}: not ended in {_WORKER_SECONDS:g} s")
+
+
+def _any_at_work(loads: Sequence[_Load]) -> bool:
+    return any(load.at_work for load in loads)
 
 
 def _has_ended(ordeal: Ordeal) -> bool:
