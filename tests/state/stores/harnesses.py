@@ -76,6 +76,7 @@ class PostgresHarness(Harness):
     opener = "agentkit.state.checkpoints.adapters:open_store"
     lacks: Mapping[Capability, str] = {"elapsed": "a server has its wall clock alone"}
     secrets = ("hunter2",)
+    parameters = "format"
 
     def __init__(self, server: PostgresServer | PgBouncer) -> None:
         self.name = type(server).__name__
@@ -130,6 +131,7 @@ class WrappedHarness(Harness):
         self.opener = inner.opener
         self.lacks = inner.lacks
         self.secrets = inner.secrets
+        self.parameters = inner.parameters
 
     async def new_place(self) -> str:
         """As the inner one."""
@@ -169,12 +171,12 @@ KNOWN: dict[str, Known] = {
     "sqlite": Known(lambda _: SqliteHarness(), {"expiry"}),
     "postgres": Known(
         lambda get: PostgresHarness(_server(PostgresServer, get("postgres_server"))),
-        {"elapsed", "expiry", "transactions"},
+        {"elapsed", "expiry"},
         "postgres",
     ),
     "pgbouncer": Known(
         lambda get: PostgresHarness(_server(PgBouncer, get("pgbouncer_server"))),
-        {"elapsed", "expiry", "transactions"},
+        {"elapsed", "expiry"},
         "pgbouncer",
     ),
     "redis": Known(

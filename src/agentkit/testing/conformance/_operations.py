@@ -47,6 +47,7 @@ _WEIGHTS: dict[Kind, int] = {
     "settle": 3,
     "pass": 3,
 }
+_FOR_EVER = 10_000_000.0
 _STATUSES: tuple[RunStatus, ...] = ("running", "suspended", "parked", "done", "failed", "saved")
 
 
@@ -207,7 +208,7 @@ class Player:
         if port is None:
             return None
         if op.kind == "claim":
-            claim = await port.claim_value(op.run, token=op.name, ttl_seconds=TTL_SECONDS)
+            claim = await port.claim_value(op.run, token=op.name, ttl_seconds=_FOR_EVER)
             return (claim.state, claim.value)
         return await port.settle_value(op.run, token=op.name, value=op.text)
 

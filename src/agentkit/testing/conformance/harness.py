@@ -69,6 +69,7 @@ class Harness(ABC):
         lacks: capabilities that the store does not have, each with the reason. Missing
             transactions, values and the like are noticed without being named here.
         secrets: texts within places that no message may show, such as passwords.
+        parameters: how transactional tools write them: `?` and `:name`, or `%s` and `%(name)s`.
     """
 
     name: str = "store"
@@ -76,6 +77,7 @@ class Harness(ABC):
     opener: str = ""
     lacks: Mapping[Capability, str] = {}
     secrets: tuple[str, ...] = ()
+    parameters: Literal["qmark", "format"] = "qmark"
 
     @abstractmethod
     async def new_place(self) -> str:
