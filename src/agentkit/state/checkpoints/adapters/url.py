@@ -34,11 +34,13 @@ def open_store(url: str) -> JournalPort:
             takes it, with `?schema=…` for the tables if they are not in `agentkit`.
             `redis://user:password@host:6379/0`, `rediss://…` with TLS,
             `redis+sentinel://host:26379,other:26379/mymaster`, `redis+cluster://host:7000`, with
-            `?prefix=…` and other arguments of the store as options.
+            `?prefix=…` and other arguments of the store as options. Any other scheme is looked for
+            among the entry points `agentkit.stores` of what is installed.
 
     Raises:
-        InvalidStoreUrl: it is malformed, or this release has no such store. Passwords in it are
-            masked in the message.
+        InvalidStoreUrl: it is malformed, or there is no such store. Passwords in it are masked in
+            the message.
+        StoreError: the distribution whose store it is cannot make it.
     """
     given: object = url
     if not isinstance(given, str):
@@ -50,6 +52,11 @@ def open_store(url: str) -> JournalPort:
         raise InvalidStoreUrl(f"{_masked(url)!r} is not a store URL. Known ones: {_KNOWN}.")
     scheme, rest = match[1].lower(), match[2]
     if scheme not in _STORES:
+        from agentkit.state.checkpoints.adapters._plugins import plugin_store
+
+        store = plugin_store(scheme, url, shown=_masked(url))
+        if store is not None:
+            return store
         raise InvalidStoreUrl(
             f"{_masked(url)!r} names the store {scheme!r}, which is unknown. Known ones: {_KNOWN}."
         )
