@@ -3,8 +3,10 @@
 SELECT max(version) FROM {schema}.agentkit_schema;
 
 -- name: has_schema
--- Whether the schema and its table of migrations are there.
-SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL;
+-- Whether the schema and its table of migrations are there. Reading a table makes the session hear
+-- of what others made; without, it goes on believing that nothing was there when it last looked.
+SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL
+FROM (SELECT FROM pg_catalog.pg_namespace LIMIT 1) AS heard;
 
 -- name: create_schema
 -- Where everything of ours is.
