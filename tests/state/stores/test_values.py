@@ -97,6 +97,15 @@ async def test_a_value_that_comes_too_late_is_nobodys(store: JournalPort, clock:
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
+async def test_a_lapsed_claim_is_not_settled(store: JournalPort, clock: FakeClock) -> None:
+    """Whether or not somebody has come after: it is as if it had never been made."""
+    await claim(store, "a")
+    clock.advance(TTL_SECONDS)
+
+    assert not await settle(store, "a")
+    assert OURS == await claim(store, "b")
+
+
 async def test_a_wall_clock_that_moves_frees_nothing(store: JournalPort, clock: FakeClock) -> None:
     """Set forward it does not make a claim lapse early, set back it only makes it last longer. Of
     stores on this machine: a server's only clock is its wall clock.

@@ -45,7 +45,8 @@ class PostgresValues:
 
     def settle(self, db: Db, scope: str, key: str, *, token: str, value: str) -> bool:
         """See `OncePort.settle_value`."""
-        values = (identity_of(scope, key), _bytes(token), _bytes(value), self._wait_ms)
+        at_ms = self._clock.at_ms()
+        values = (identity_of(scope, key), _bytes(token), _bytes(value), self._wait_ms, at_ms)
         ((kept,),) = execute(db, self._sql["settle_value"], values)
         return bool(kept)
 

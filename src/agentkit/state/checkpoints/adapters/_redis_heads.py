@@ -124,7 +124,7 @@ def _head_of(run: str, found: Found) -> Head:
         epoch=int(found.epoch),
         owner=owner,
         expires_in_seconds=expires,
-        recoveries=int(found.claims) + (summary.recoveries if summary else 0),
+        recoveries=int(found.claims) + int(found.recoveries or 0),
         summary=summary,
     )
 

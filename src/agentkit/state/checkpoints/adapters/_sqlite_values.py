@@ -53,7 +53,7 @@ class SqliteValues:
     def settle(self, db: apsw.Connection, scope: str, key: str, *, token: str, value: str) -> bool:
         """See `OncePort.settle_value`."""
         found = self._find(db, scope, key)
-        if found is None:
+        if found is None or self._clock.has_lapsed(found.expiry):
             return False
         seal = seal_of(scope, key, token, value, *found.expiry)
         values = {"scope": scope, "key": key, "token": token, "value": value, "seal": seal}

@@ -348,7 +348,7 @@ class _Data:
 
     def settle_value(self, key: tuple[str, str], token: str, value: str) -> bool:
         found = self.values.get(key)
-        if found is None or found.token != token:
+        if found is None or found.token != token or self.clock.has_lapsed(found.expiry):
             return False
         self.values[key] = found._replace(value=value)
         return True

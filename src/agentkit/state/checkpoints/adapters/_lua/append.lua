@@ -52,10 +52,11 @@ local fields = {seq = whole(after + #rows), epoch = head.epoch, claims = head.cl
 if #rows > 0 then fields.check = ARGV[first] end
 if not note then fields.claims = '0' end
 if ARGV[8] == '1' then fields.owner, fields.expires_ms = '', '' end
-if fields.seq ~= '0' then
-  local names = {}
-  for i = 13, first - 1, 2 do names[#names + 1] = ARGV[i] end
-  for i, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
+local names = {}
+for i = 13, first - 1, 2 do names[#names + 1] = ARGV[i] end
+for i, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
+  -- A head without entries has no summary, but it counts takeovers.
+  if fields.seq ~= '0' or names[i] == 'recoveries' then
     head[names[i]] = value
     fields[names[i]] = ARGV[12 + 2 * i]
   end

@@ -2,6 +2,10 @@
 -- ARGV[5] token of the claimant, [6] the value
 -- Returns settled | lost.
 
-if redis.call('HGET', KEYS[1], 'token') ~= ARGV[5] then return {'lost'} end
+local token, until_ms, until_wall_ms =
+  unpack(redis.call('HMGET', KEYS[1], 'token', 'until_ms', 'until_wall_ms'))
+if token ~= ARGV[5] or (WALL >= tonumber(until_wall_ms) and NOW >= tonumber(until_ms)) then
+  return {'lost'}
+end
 redis.call('HSET', KEYS[1], 'value', ARGV[6])
 return {'settled'}

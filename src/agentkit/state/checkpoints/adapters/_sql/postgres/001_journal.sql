@@ -316,12 +316,13 @@ END $$;
 
 -- Bring the value of one's own claim; whether it was still there.
 CREATE FUNCTION {schema}.agentkit_settle_value(
-    of_identity bytea, by_token bytea, new_value bytea, wait_ms integer
+    of_identity bytea, by_token bytea, new_value bytea, wait_ms integer, at_ms bigint
 ) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM {schema}.agentkit_set(wait_ms);
     UPDATE {schema}.agentkit_value AS v SET value = new_value
-    WHERE v.identity = of_identity AND v.token = by_token;
+    WHERE v.identity = of_identity AND v.token = by_token
+      AND v.expires_ms > {schema}.agentkit_now(at_ms);
     RETURN FOUND;
 END $$;

@@ -148,7 +148,7 @@ FROM {schema}.agentkit_claim_value(
 
 -- name: settle_value
 -- Bring the value of one's own claim.
-SELECT {schema}.agentkit_settle_value(%b::bytea, %b::bytea, %b::bytea, %s::integer);
+SELECT {schema}.agentkit_settle_value(%b::bytea, %b::bytea, %b::bytea, %s::integer, %s::bigint);
 
 -- name: begin
 -- Begin a transaction for a tool.
