@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _LOCKED = "55P03"
 _UNDONE = ("40001", "40P01")  # serialization failure, deadlock: rolled back, may be sent again
 _CANCELLED = "57014"
-_STARTING = "57P03"
 _FORBIDDEN = "42501"
 _MISSING = ("3F000", "42P01", "42883", "42704", "42703")
 _READ_ONLY = "25006"
 _DAMAGED = ("XX001", "XX002")
+_FOR_NOW = ("starting up", "shutting down", "not yet accepting", "in recovery", "too many clients")
 _ALIVE = (_LOCKED, *_UNDONE, _CANCELLED)
 
 
@@ -102,10 +102,15 @@ def is_taken(error: StoreError) -> bool:
     return isinstance(error.__cause__, driver().errors.UniqueViolation)
 
 
-def is_starting(error: psycopg.OperationalError) -> bool:
-    """Whether a server may take connections soon: nobody listens, or it is not ready yet."""
+def is_starting(error: psycopg.OperationalError, *, reached: bool) -> bool:
+    """Whether a server may take connections soon: it says so, or it was reached before and nobody
+    listens now.
+    """
     text = str(error)
-    return "FATAL" not in text or "starting up" in text or "shutting down" in text
+    if any(words in text for words in _FOR_NOW):
+        return True
+    silent = isinstance(error, driver().errors.ConnectionTimeout)  # it was waited for already
+    return reached and not silent and "FATAL" not in text
 
 
 def _translate(exc: psycopg.Error, where: str) -> StoreError:

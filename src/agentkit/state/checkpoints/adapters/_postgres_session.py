@@ -32,6 +32,7 @@ Db: TypeAlias = "psycopg.Connection[Any]"
 OPERATION_SECONDS = 10.0
 """How long one round trip may take before its connection is given up."""
 
+_UNREAD_PARTS = 10
 _PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -184,8 +185,8 @@ class Dialled:
                 )
             except psycopg.OperationalError as exc:
                 pause = next(pauses, pause)
-                waits = self._reached or "starting up" in str(exc)
-                if not (waits and is_starting(exc)) or self._clock.elapsed() + pause >= until:
+                waits = is_starting(exc, reached=self._reached)
+                if not waits or self._clock.elapsed() + pause >= until:
                     raise
             threading.Event().wait(pause)
 
@@ -266,13 +267,14 @@ def is_alive(db: Db) -> bool:
         return False
     poll = select.poll()
     poll.register(db.pgconn.socket, select.POLLIN)
-    if not poll.poll(0):
-        return True
     try:
-        db.pgconn.consume_input()  # a notice, or the end
+        for _ in range(_UNREAD_PARTS):
+            if not poll.poll(0):
+                return bool(db.pgconn.status == psycopg.pq.ConnStatus.OK)
+            db.pgconn.consume_input()  # notices; or last words, behind which the end is found
     except psycopg.Error:
         return False
-    return bool(db.pgconn.status == psycopg.pq.ConnStatus.OK)
+    return False
 
 
 @contextlib.contextmanager

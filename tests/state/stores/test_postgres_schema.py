@@ -1,0 +1,270 @@
+"""Postgres: who makes the tables, who may use them, and what is refused before a write."""
+
+import asyncio
+import logging
+import threading
+
+import psycopg
+import pytest
+
+from agentkit.core.contracts.errors import InvalidStoreUrl, JournalTooNew, StoreUnreachable
+from agentkit.core.contracts.types import Scope
+from agentkit.state.checkpoints.adapters import PostgresCheckpointStore, open_store
+from agentkit.state.checkpoints.adapters import _postgres_schema as schemas
+from agentkit.state.checkpoints.adapters._postgres_place import place_of
+from agentkit.testing.servers import PgBouncer, PostgresServer
+from tests.state.stores.helpers import TTL_SECONDS, child, finish, rows, started, summary
+from tests.state.stores.postgres_kit import Desk, desk
+
+__all__ = ["desk"]
+
+pytestmark = pytest.mark.postgres
+
+STARTER = """
+import asyncio, sys
+from agentkit.state.checkpoints.adapters import PostgresCheckpointStore
+from tests.state.stores.helpers import started
+
+async def main():
+    store = PostgresCheckpointStore(sys.argv[1], schema=sys.argv[2])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await started(store, sys.argv[3])
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+GRANTS = (
+    "GRANT USAGE ON SCHEMA {s} TO {r}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {s} TO {r}",
+)
+
+
+def as_role(desk: Desk, role: str) -> str:
+    """The same database for somebody who may do little."""
+    desk.sql(f"CREATE ROLE {role} LOGIN")
+    return desk.dsn.replace("postgres@", f"{role}:hunter2@")
+
+
+async def test_of_many_starters_one_makes_the_tables(desk: Desk) -> None:
+    """Twenty at once on an empty database: all of them work, each migration was applied once."""
+    barrier = threading.Barrier(20)
+    failed: list[BaseException] = []
+
+    async def work(run: str) -> None:
+        store = desk.store()
+        barrier.wait(60)
+        await started(store, run)
+        await store.aclose()
+
+    def start(run: str) -> None:
+        try:
+            asyncio.run(work(run))
+        except BaseException as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    threads = [threading.Thread(target=start, args=(f"r{n}",)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+
+    assert [] == failed
+    assert [(20,)] == desk.sql("SELECT count(*) FROM {s}.agentkit_run")
+    known = [(step.number, step.name) for step in schemas.migrations()]
+    assert known == desk.sql("SELECT version, name FROM {s}.agentkit_schema ORDER BY 1")
+
+
+@pytest.mark.slow
+@pytest.mark.pgbouncer
+def test_of_many_processes_one_makes_the_tables(desk: Desk, pgbouncer_server: PgBouncer) -> None:
+    """The same with twenty processes, half of them behind a transaction pooler."""
+    processes = [
+        child(STARTER, pgbouncer_server.dsn() if n % 2 else desk.dsn, desk.schema, f"r{n}")
+        for n in range(20)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        finish(process)
+
+    assert [(20,)] == desk.sql("SELECT count(*) FROM {s}.agentkit_run")
+    assert [(len(schemas.migrations()),)] == desk.sql("SELECT count(*) FROM {s}.agentkit_schema")
+
+
+async def test_a_newer_schema_is_refused_before_anything_is_written(desk: Desk) -> None:
+    """Every first operation says so, and the store is as it was."""
+    store = desk.store()
+    lease = await started(store, "r")
+    await store.aclose()
+    desk.sql("INSERT INTO {s}.agentkit_schema (version, name) VALUES (999, 'later')")
+    before = desk.sql("SELECT * FROM {s}.agentkit_run")
+
+    late = desk.store()
+    with pytest.raises(JournalTooNew, match="has schema 999, this release knows schema 1"):
+        await late.append("r", rows(2), after=1, lease=lease, summary=summary())
+    with pytest.raises(JournalTooNew):
+        await late.acquire("other", "worker", TTL_SECONDS)
+    with pytest.raises(JournalTooNew):
+        late.renew({"r": lease})
+    with pytest.raises(JournalTooNew):
+        await late.read("r")
+    await late.aclose()
+
+    assert before == desk.sql("SELECT * FROM {s}.agentkit_run")
+
+
+async def test_a_role_that_may_not_make_tables_uses_those_that_are_there(desk: Desk) -> None:
+    """Without them it is told what its owner has to do; afterwards rows are all it needs."""
+    role = f"{desk.schema}_clerk"
+    store = desk.store(as_role(desk, role))
+    with pytest.raises(
+        StoreUnreachable, match=r"may not make them .*`agentkit migrate`"
+    ) as refused:
+        await store.head("r")
+    assert "hunter2" not in str(refused.value)
+
+    owner = desk.store()
+    await owner.head("r")
+    await owner.aclose()
+    with pytest.raises(StoreUnreachable, match="permission denied"):
+        await store.head("r")
+    for grant in GRANTS:
+        desk.sql(grant.replace("{r}", role))
+    lease = await started(store, "r")
+    store.renew({"r": lease})
+    await store.append("r", [], after=1, lease=lease, summary=summary("done"), release=True)
+
+    assert await store.entomb("r", updated_at=0)
+    assert await store.delete_run("r")
+    assert "ours" == (await store.claim_value("k", token="t", ttl_seconds=9)).state
+    await store.aclose()
+    desk.sql(f"DROP OWNED BY {role}")
+    desk.sql(f"DROP ROLE {role}")
+
+
+async def test_the_script_is_what_the_store_does(desk: Desk) -> None:
+    """Run by hand in a schema of another name it makes the very same tables."""
+    place = place_of(desk.dsn, "by 'hand\"")
+    with psycopg.connect(desk.dsn, autocommit=True) as db:
+        assert [step.number for step in schemas.migrations()] == [
+            step.number for step in schemas.pending(db, place)
+        ]
+        db.execute(schemas.script(place).encode())
+        assert [] == schemas.pending(db, place)
+        assert [] == schemas.migrate(db, place)
+    store = PostgresCheckpointStore(desk.dsn, schema=place.name)
+    await started(store, "r")
+    await store.aclose()
+
+    desk.sql("DROP SCHEMA " + place.schema + " CASCADE")
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(
+    postgres_server: PostgresServer,
+) -> None:
+    """Before any table is made in it."""
+    postgres_server.sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    store = PostgresCheckpointStore(postgres_server.dsn("latin"))
+
+    with pytest.raises(StoreUnreachable, match="encoding LATIN1"):
+        await store.head("r")
+    await store.aclose()
+
+    tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'agentkit%'"
+    assert "0" == postgres_server.sql(tables, database="latin")
+    postgres_server.drop_database("latin")
+
+
+async def test_a_standby_is_told_apart(desk: Desk) -> None:
+    """A server that takes no writes says what it may be."""
+    owner = desk.store()
+    await owner.head("r")
+    await owner.aclose()
+    store = desk.store(f"{desk.dsn}?options=-c%20default_transaction_read_only%3Don")
+
+    with pytest.raises(StoreUnreachable, match="standby"):
+        await store.acquire("r", "worker", TTL_SECONDS)
+    await store.aclose()
+
+
+async def test_a_schema_that_vanishes_is_an_error_and_then_made_anew(desk: Desk) -> None:
+    """Somebody drops or restores it under a running worker."""
+    store = desk.store()
+    await started(store, "r")
+    desk.sql("DROP SCHEMA {s} CASCADE")
+
+    with pytest.raises(StoreUnreachable, match="lacks what it should have"):
+        await store.acquire("r", "worker", TTL_SECONDS)
+    await store.aclose()
+    lease = await store.acquire("r", "worker", TTL_SECONDS)
+
+    assert 0 == lease.head.seq
+    await store.aclose()
+
+
+def test_a_location_names_the_data_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the address is written, and whatever of it comes from the environment."""
+    expected = "postgresql://db.example:5432/runs?schema=agentkit"
+
+    for address in (
+        "postgresql://me:hunter2@db.example/runs",
+        "postgres://DB.example:5432/runs?sslmode=prefer",
+        "host=db.example dbname=runs user=you password='hunter2'",
+    ):
+        store = PostgresCheckpointStore(address)
+        assert expected == store.location
+        assert "hunter2" not in repr(store) + repr(vars(store)) + repr(vars(store._engine))
+    monkeypatch.setenv("PGHOST", "db.example")
+    monkeypatch.setenv("PGDATABASE", "runs")
+    assert expected == PostgresCheckpointStore("").location
+    opened = open_store("postgresql://me:hunter2@db.example/runs?schema=b%20c&connect_timeout=3")
+    assert "postgresql://db.example:5432/runs?schema=b%20c" == opened.location
+    twins = PostgresCheckpointStore("host=/run/pg,other port=5433 dbname=x")
+    assert "postgresql://%2Frun%2Fpg:5433,other:5433/x?schema=agentkit" == twins.location
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["password=hunter2 x", "postgresql://me:hunter2@[::1/db", "host=x pass word=hunter2"],
+)
+def test_f118_an_address_that_is_not_understood_is_not_shown(address: str) -> None:
+    """The driver would quote it."""
+    with pytest.raises(InvalidStoreUrl) as refused:
+        PostgresCheckpointStore(address)
+
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
+async def test_f118_nothing_that_is_logged_shows_a_password(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From connecting to closing, at the finest level."""
+    caplog.set_level(logging.DEBUG)
+    store = desk.store(desk.dsn.replace("postgres@", "postgres:hunter2@"))
+    await started(store, "r")
+    await store.aclose()
+
+    assert "hunter2" not in caplog.text
+
+
+async def test_names_of_any_length_are_found(desk: Desk) -> None:
+    """A scope of a megabyte and a run of 2,048 bytes are no more than a digest in an index."""
+    wide = Scope("".join(chr(0x4E00 + n % 20_000) for n in range(300_000)), "ü" * 1000)
+    run = "".join(chr(0x1F300 + n % 700) for n in range(512))
+    store = desk.store()
+    view = store.scoped(wide)
+    await started(view, run, 2)
+
+    assert rows(1, 2) == await view.read(run)
+    assert [run] == [one.run for one in (await view.list_runs())[0]]
+    assert [wide.key] == await store.scopes()
+    assert "ours" == (await view.claim_value(run, token="t", ttl_seconds=9)).state
+    await store.aclose()
