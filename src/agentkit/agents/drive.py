@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from agentkit.agents.asking import SLACK_SECONDS, Asking
 from agentkit.agents.attention import Attention
@@ -106,12 +107,8 @@ class Drive:
             recording=recording,
             late=self._reports.tell_later,
         )
-        self.listener = Listener(
-            self._journal,
-            attention,
-            clock=context.services.clock,
-            wake=lambda: self._runner.tell(News()),
-        )
+        wake = partial(self._runner.tell, News())
+        self.listener = Listener(self._journal, attention, clock=context.services.clock, wake=wake)
         self._asking = Asking(
             self._tenure,
             spec,

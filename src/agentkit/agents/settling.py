@@ -35,9 +35,8 @@ async def settle_call(
     *,
     clock: ClockPort | None = None,
 ) -> RunState:
-    """Say how a call in doubt ended, or what is to be done about it. Nothing is run by this.
-
-    An open question about the call is answered; where nobody has asked yet, a note says it.
+    """Say how a call in doubt ended, or what is to be done about it; nothing is run by this. An
+    open question about the call is answered; where nobody has asked yet, a note says it.
 
     Args:
         port: the store, looking at the run's scope.
@@ -56,8 +55,7 @@ async def settle_call(
         RunInUse: a worker is at the call just now; its outcome comes by itself.
     """
     if decision.answer not in IN_DOUBT_ANSWERS:
-        allowed = ", ".join(IN_DOUBT_ANSWERS)
-        raise InvalidDecision(f"run {run_id!r}, call {call}: {decision.answer!r} is not {allowed}")
+        raise _no_answer(run_id, call, decision)
     state = await load_known(port, run_id)
     lane, found = _find(state, call)
     check_decision_texts(state, call, decision)
@@ -79,6 +77,11 @@ async def settle_call(
         lane=lane.lane,
         clock=clock or SystemClock(),
     )
+
+
+def _no_answer(run_id: str, call: str, decision: Decision) -> InvalidDecision:
+    allowed = ", ".join(IN_DOUBT_ANSWERS)
+    return InvalidDecision(f"run {run_id!r}, call {call}: {decision.answer!r} is not {allowed}")
 
 
 async def unpark(

@@ -12,6 +12,7 @@ from agentkit.cli.exits import EXIT_CODES, FAILED
 from agentkit.cli.keeping import COMMANDS
 from agentkit.cli.options import JSON_OUT, STORE, example
 from agentkit.cli.statuses import STATUSES
+from agentkit.cli.stopping import COMMANDS as STOPPING
 
 if TYPE_CHECKING:
     from agentkit.cli.crashtest import CrashOrder
@@ -361,5 +362,5 @@ def crashtest(*, as_json: bool, **order: Unpack[CrashOrder]) -> None:
     crash(order, as_json=as_json)
 
 
-for command in COMMANDS:
+for command in (*COMMANDS, *STOPPING):
     cli.add_command(command)

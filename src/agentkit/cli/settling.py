@@ -14,7 +14,7 @@ from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import Decision, Scope
 
-__all__ = ["SettleOrder", "settle", "unpark_run"]
+__all__ = ["SettleOrder", "checked_scope", "settle", "unpark_run"]
 
 _ACTOR = "command line"
 
@@ -36,7 +36,7 @@ class SettleOrder(TypedDict):
 def settle(order: SettleOrder, *, store_url: str | None, as_json: bool) -> None:
     """Settle a call in doubt, and tell how the run goes on."""
     run_id, call = order["run_id"], order["call"]
-    scope = _checked(run_id, order["tenant"], as_json=as_json)
+    scope = checked_scope(run_id, order["tenant"], as_json=as_json)
     try:
         decision = _decision(order)
     except AgentkitError as error:
@@ -78,7 +78,7 @@ def unpark_run(
     store_url: str | None, run_id: str, *, by: str, why: str, tenant: str, as_json: bool
 ) -> None:
     """Let a parked run go on."""
-    scope = _checked(run_id, tenant, as_json=as_json)
+    scope = checked_scope(run_id, tenant, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
         actor = by or _ACTOR
@@ -93,7 +93,8 @@ def unpark_run(
     run_command(store_url, work, as_json=as_json)
 
 
-def _checked(run_id: str, tenant: str, *, as_json: bool) -> Scope:
+def checked_scope(run_id: str, tenant: str, *, as_json: bool) -> Scope:
+    """The scope of a run, or leave with what is wrong with either."""
     try:
         check_id(run_id)
         scope = Scope(tenant=tenant)

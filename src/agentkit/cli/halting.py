@@ -1,0 +1,75 @@
+"""`cancel` and `pause`: stop a run without driving it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn
+
+from agentkit.agents.stopping import cancel, pause
+from agentkit.cli.exits import OK
+from agentkit.cli.output import emit_json, one_line, say
+from agentkit.cli.session import run_command
+from agentkit.cli.settling import checked_scope
+from agentkit.core.contracts.ports import JournalPort
+from agentkit.state.journal.fold import RunState
+
+__all__ = ["StopOrder", "cancel_run", "pause_run"]
+
+
+class StopOrder(NamedTuple):
+    """What the command line says. `by` and `why` are for the record."""
+
+    run_id: str
+    by: str
+    why: str
+    tenant: str = ""
+
+
+def cancel_run(
+    store_url: str | None, order: StopOrder, wait_seconds: float, *, as_json: bool
+) -> NoReturn:
+    """Cancel a run and say how far that has come."""
+    scope = checked_scope(order.run_id, order.tenant, as_json=as_json)
+
+    async def work(store: JournalPort) -> int:
+        state = await cancel(
+            store.scoped(scope),
+            order.run_id,
+            actor=order.by or "command line",
+            reason=order.why,
+            wait_seconds=wait_seconds,
+        )
+        if as_json:
+            emit_json({"run": order.run_id, "status": state.status, "seq": state.seq})
+        elif state.end is None:
+            say("its cancel is recorded; the worker that holds the run has not ended it yet")
+        else:
+            say(f"cancelled{_in_doubt(state)}")
+        return OK
+
+    run_command(store_url, work, as_json=as_json)
+
+
+def _in_doubt(state: RunState) -> str:
+    calls = state.main.turn.calls if state.main.turn is not None else []
+    names = [
+        call.record.name
+        for call in calls
+        if call.outcome is not None and call.outcome.outcome == "in_doubt"
+    ]
+    return f"; may have taken effect all the same: {one_line(', '.join(names))}" if names else ""
+
+
+def pause_run(store_url: str | None, order: StopOrder, *, as_json: bool) -> NoReturn:
+    """Pause a run and say how it goes on."""
+    scope = checked_scope(order.run_id, order.tenant, as_json=as_json)
+
+    async def work(store: JournalPort) -> int:
+        actor = order.by or "command line"
+        state = await pause(store.scoped(scope), order.run_id, actor=actor, reason=order.why)
+        if as_json:
+            emit_json({"run": order.run_id, "status": state.status, "seq": state.seq})
+        else:
+            say(f"paused. It goes on with: agentkit unpark {order.run_id}")
+        return OK
+
+    run_command(store_url, work, as_json=as_json)
