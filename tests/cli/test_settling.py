@@ -39,6 +39,17 @@ def test_what_happened_is_said_before_anybody_asks(doubtful: Shell) -> None:
     assert 'told    1.0 attempt 1 ok by ann: {"id":7}' in shown.out
 
 
+def test_what_somebody_has_had_made_again_is_in_doubt_no_more(doubtful: Shell) -> None:
+    """Until the next attempt has begun, `show` tells who said so."""
+    before = doubtful("show", "r1").out
+    doubtful("tool", "settle", "r1", "1.0", "--run-again", "--by", "ann")
+    after = doubtful("show", "r1")
+
+    assert "in doubt 1.0: send" in before
+    assert "in doubt 1.0: send" not in after.out
+    assert "told    1.0 attempt 1 retrying by ann\n" in after.out
+
+
 def test_what_is_told_to_type_next_works_as_it_stands(shell: Shell) -> None:
     """Store, tenant and agent that were given as options are in the command; it can be pasted."""
     (shell.folder / "elsewhere").mkdir()

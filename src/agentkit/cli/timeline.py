@@ -67,6 +67,7 @@ def in_doubt(state: RunState) -> list[dict[str, JSON]]:
         if lane.turn is not None and not lane.turn.closed
         for call in lane.turn.calls
         if call.question is None and not call.settled and call.doubtful(call.attempt)
+        if call.outcome is None or call.outcome.outcome != "retrying"  # somebody has said so
         if call.started is not None and call.started.key and not call.started.transactional
     ]
 
@@ -111,10 +112,9 @@ def _tool_text(
         return f"tool    {place} {body.outcome}{by}: {shorten(body.content, 120)}"
     if isinstance(body, e.OutcomeReported):
         by = shorten(body.by, 40) or "a worker without the lease"
-        return (
-            f"told    {place} attempt {body.attempt} {body.outcome} by {by}: "
-            f"{shorten(body.content or body.reason, 120)}"
-        )
+        said = shorten(body.content or body.reason, 120)
+        told = f"told    {place} attempt {body.attempt} {body.outcome} by {by}"
+        return f"{told}: {said}" if said else told
     if isinstance(body, e.ValueRecorded):
         return f"tool    {place} recorded {shorten(body.name, 40)}: {shorten(body.value, 80)}"
     return (

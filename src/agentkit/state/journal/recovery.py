@@ -208,10 +208,12 @@ def unsure(
 
 def why_in_doubt(call: CallState, outcome: e.ToolFinished | None) -> str:
     """Why nobody knows what became of the call's newest attempt, whose outcome this is, if any."""
-    content = outcome.content.strip() if outcome is not None else ""
-    if content:
-        return _UNKNOWN.format(content=content[:MAX_WHY_CHARACTERS])
-    return _LEFT.get(call.left, _ENDED)
+    if outcome is None:
+        return _LEFT.get(call.left, _ENDED)
+    if outcome.outcome == "interrupted":
+        return _LEFT["resume"]
+    content = outcome.content.strip()[:MAX_WHY_CHARACTERS]
+    return _UNKNOWN.format(content=content) if content else _ENDED
 
 
 class _Planner(NamedTuple):
