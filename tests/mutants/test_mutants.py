@@ -52,7 +52,10 @@ def test_without_a_bug_the_same_tests_pass(folder: Path) -> None:
 
 
 OLD = "    return not head.held or head.epoch == supersede"
-SEEN_BY = "tests/state/stores/test_leases.py::test_a_live_run_is_not_deleted[memory]"
+SEEN_BY = (
+    "tests/state/stores/test_conformance.py::test_a_promise_is_kept"
+    "[memory-leases.a-live-run-is-not-deleted]"
+)
 
 
 @pytest.mark.slow

@@ -1,45 +1,24 @@
-"""Rows, summaries and other small things that the store tests share."""
+"""Child processes and what they leave, for the tests of our own stores."""
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkit.core.contracts.heads import Lease, Row, RunStatus, Summary
-from agentkit.core.contracts.ports import JournalPort
+from agentkit.testing.conformance.materials import TTL_SECONDS, row, rows, started, summary
 
-TTL_SECONDS = 15.0
-
-
-def row(seq: int, text: str = "fact") -> Row:
-    """An entry whose bytes tell its place and text."""
-    return Row(seq, json.dumps([seq, text]).encode(), f"{seq:08d}".encode())
-
-
-def rows(first: int, count: int = 1, text: str = "fact") -> list[Row]:
-    """`count` entries from `first` on."""
-    return [row(seq, text) for seq in range(first, first + count)]
-
-
-def summary(
-    status: RunStatus = "running",
-    *,
-    agent: str = "agent",
-    started_at: int = 1_000,
-    recoveries: int = 0,
-    detail: bytes = b"{}",
-) -> Summary:
-    """A summary as the fold would make it."""
-    return Summary(status, agent=agent, started_at=started_at, recoveries=recoveries, detail=detail)
-
-
-async def started(store: JournalPort, run: str, count: int = 1, owner: str = "worker") -> Lease:
-    """Acquire `run` and give it its first `count` entries."""
-    lease = await store.acquire(run, owner, TTL_SECONDS)
-    await store.append(run, rows(1, count), after=0, lease=lease, summary=summary())
-    return lease
+__all__ = [
+    "TTL_SECONDS",
+    "child",
+    "contents",
+    "finish",
+    "left_behind",
+    "row",
+    "rows",
+    "started",
+    "summary",
+]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -9,13 +9,10 @@ import apsw
 import pytest
 
 from agentkit.core.contracts.errors import (
-    EntryTooLarge,
-    HeadMoved,
-    LeaseLost,
     StatementRefused,
     TransactionOver,
 )
-from agentkit.core.contracts.heads import Lease, Row
+from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.transactions import Proposal, Transaction, TransactionalPort
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import (
@@ -23,9 +20,8 @@ from agentkit.state.checkpoints.adapters import (
     SqliteCheckpointStore,
     StoreWrapper,
 )
-from agentkit.state.journal.codec import MAX_ENTRY_BYTES
 from agentkit.tools.threads import DaemonThreads
-from tests.state.stores.helpers import TTL_SECONDS, row, rows, started, summary
+from tests.state.stores.helpers import row, rows, started, summary
 
 Store = SqliteCheckpointStore
 PAY = "INSERT INTO payment VALUES (?)"
@@ -103,20 +99,6 @@ async def transact(
     )
 
 
-async def test_effect_and_entry_are_there_together(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """Both are durable when the call returns, and the head has moved."""
-    committed = await transact(sqlite, paying, pay, threads=threads)
-
-    head = await sqlite.head("r")
-    assert committed
-    assert [500] == payments(tmp_path)
-    assert [*rows(1), row(2, "paid")] == await sqlite.read("r")
-    assert head is not None
-    assert 2 == head.seq
-
-
 async def test_nobody_ever_sees_the_effect_without_its_entry(
     sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
 ) -> None:
@@ -140,17 +122,6 @@ async def test_nobody_ever_sees_the_effect_without_its_entry(
     assert [500] == payments(tmp_path)
 
 
-async def test_nothing_is_left_where_there_is_no_entry(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """A tool that failed gives nothing to append, and its effects are rolled back."""
-    committed = await transact(sqlite, paying, pay, nothing, threads=threads)
-
-    assert not committed
-    assert [] == payments(tmp_path)
-    assert rows(1) == await sqlite.read("r")
-
-
 async def test_the_tool_sees_its_own_writes_and_rows_come_as_tuples(
     sqlite: Store, paying: Lease, threads: DaemonThreads
 ) -> None:
@@ -168,66 +139,6 @@ async def test_the_tool_sees_its_own_writes_and_rows_come_as_tuples(
 
     assert await transact(sqlite, paying, act, threads=threads)
     assert [(1, "x", None, b"\0")] == seen
-
-
-async def test_a_head_that_moved_before_it_began_is_noticed_before_the_tool_runs(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """Somebody's note is at the place of our entry: nothing is run."""
-    entered: list[Transaction] = []
-    await sqlite.append("r", rows(2), after=1, lease=None, summary=summary())
-
-    with pytest.raises(HeadMoved):
-        await transact(sqlite, paying, lambda it: entering(entered, it), threads=threads)
-
-    assert [] == entered
-    assert [] == payments(tmp_path)
-
-
-async def test_a_lease_that_was_lost_before_it_began_is_noticed_before_the_tool_runs(
-    sqlite: Store, paying: Lease, clock: FakeClock, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """A newer epoch owns the run: nothing is run."""
-    entered: list[Transaction] = []
-    clock.advance(TTL_SECONDS)
-    await sqlite.acquire("r", "other", TTL_SECONDS)
-
-    with pytest.raises(LeaseLost):
-        await transact(sqlite, paying, lambda it: entering(entered, it), threads=threads)
-
-    assert [] == entered
-    assert [] == payments(tmp_path)
-
-
-async def test_nobody_takes_the_run_nor_leaves_a_note_while_the_tool_works(
-    sqlite: Store, paying: Lease, clock: FakeClock, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """A takeover of the lapsed lease and a note both wait until the outcome is in."""
-    clock.advance(TTL_SECONDS)
-    other = SqliteCheckpointStore(tmp_path / "runs.db", clock=clock)
-    inside, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def act(transaction: Transaction) -> str:
-        transaction.execute(PAY, (500,))
-        loop.call_soon_threadsafe(inside.set)
-        assert go_on.wait(30)
-        return "paid"
-
-    ours = asyncio.create_task(transact(sqlite, paying, act, threads=threads))
-    await inside.wait()
-    note = asyncio.create_task(
-        other.append("r", rows(2, text="note"), after=1, lease=None, summary=summary())
-    )
-    takeover = asyncio.create_task(other.acquire("r", "other", TTL_SECONDS))
-    assert [] == payments(tmp_path)
-    go_on.set()
-
-    assert await ours
-    with pytest.raises(HeadMoved):
-        await note
-    assert 2 == (await takeover).head.seq
-    await other.aclose()
 
 
 REFUSED = [
@@ -402,115 +313,6 @@ async def test_a_statement_that_runs_for_too_long_is_cut_off(
     with pytest.raises(TransactionOver):
         await endless
 
-    assert [] == payments(tmp_path)
-
-
-async def test_a_tool_that_never_returns_keeps_nobody_from_the_file(
-    paying: Lease, sqlite: Store, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """At its limit its connection is closed under it; what it does after that does nothing."""
-    store = SqliteCheckpointStore(tmp_path / "runs.db", transaction_seconds=0.02)
-    go_on, after = threading.Event(), threading.Event()
-    raised: list[type[BaseException]] = []
-
-    def act(transaction: Transaction) -> str:
-        transaction.execute(PAY, (500,))
-        assert go_on.wait(30)
-        try:
-            transaction.execute(PAY, (700,))
-        except TransactionOver as exc:
-            raised.append(type(exc))
-        after.set()
-        return "paid"
-
-    with pytest.raises(TransactionOver, match=r"0\.02 seconds"):
-        await transact(store, paying, act, threads=threads)
-    await store.append("r", rows(2), after=1, lease=paying, summary=summary())
-    assert await transact(store, paying, lambda _: "x", nothing, threads=threads, after=2) is False
-    go_on.set()
-    assert await asyncio.get_running_loop().run_in_executor(None, after.wait, 30)
-
-    assert [TransactionOver] == raised
-    assert [] == payments(tmp_path)
-    assert rows(1, 2) == await store.read("r")
-    await store.aclose()
-
-
-async def test_a_cancelled_caller_leaves_nothing_behind(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """The transaction is rolled back while its tool goes on."""
-    inside, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-    ended: list[str] = []
-
-    def act(transaction: Transaction) -> str:
-        transaction.execute(PAY, (500,))
-        loop.call_soon_threadsafe(inside.set)
-        go_on.wait(30)
-        ended.append("paid")
-        return "paid"
-
-    task = asyncio.create_task(transact(sqlite, paying, act, threads=threads))
-    await inside.wait()
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await sqlite.append("r", rows(2), after=1, lease=paying, summary=summary())
-    assert [] == ended
-    go_on.set()
-    assert [] == payments(tmp_path)
-
-
-async def test_an_append_under_way_is_carried_to_its_end(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """Cancelled when its entries are made already, it is cancelled once they are durable."""
-    inside, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def conclude(text: str) -> Proposal:
-        loop.call_soon_threadsafe(inside.set)
-        assert go_on.wait(30)
-        return outcome(text)
-
-    task = asyncio.create_task(transact(sqlite, paying, pay, conclude, threads=threads))
-    await inside.wait()
-    task.cancel()
-    go_on.set()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [500] == payments(tmp_path)
-    assert [*rows(1), row(2, "paid")] == await sqlite.read("r")
-
-
-async def test_an_entry_that_is_too_large_takes_the_effect_with_it(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """No effect without its outcome."""
-    large = Proposal((Row(2, b"x" * (MAX_ENTRY_BYTES + 1), b"c" * 8),), summary())
-
-    with pytest.raises(EntryTooLarge):
-        await transact(sqlite, paying, pay, lambda _: large, threads=threads)
-
-    assert [] == payments(tmp_path)
-
-
-async def test_a_transaction_is_used_no_more_once_its_tool_has_returned(
-    sqlite: Store, paying: Lease, tmp_path: Path, threads: DaemonThreads
-) -> None:
-    """A tool that keeps it finds it closed."""
-    kept: list[Transaction] = []
-
-    def act(transaction: Transaction) -> str:
-        kept.append(transaction)
-        return "ok"
-
-    assert await transact(sqlite, paying, act, threads=threads)
-    with pytest.raises(TransactionOver):
-        kept[0].execute(PAY, (500,))
     assert [] == payments(tmp_path)
 
 
