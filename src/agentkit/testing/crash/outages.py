@@ -9,7 +9,6 @@ one. In the end every run has to be finished, and each is judged as after a kill
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import random  # noqa: TID251 - seeded: the order of the outages can be repeated
 import shutil
@@ -21,45 +20,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from agentkit.agents import AgentEvent
-from agentkit.core.contracts.errors import (
-    AgentkitError,
-    LeaseLost,
-    RunInUse,
-    RunSuspended,
-    StoreError,
-)
-from agentkit.core.contracts.ports import JournalPort
-from agentkit.core.contracts.types import JSONObject
+from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.runtime import SystemClock
-from agentkit.testing.crash.loop import Campaign, NoProgress, Ordeal
-from agentkit.testing.crash.plan import CrashPlan
-from agentkit.testing.crash.processes import ForkServer, WorkerStuck
-from agentkit.testing.crash.scenario import TASK, Folder, Order, make_agent, promise
-from agentkit.testing.crash.scenario import warm_up as _warm_up
+from agentkit.testing.crash.load import POLL_SECONDS, PROGRESS_SECONDS, Load, pause
+from agentkit.testing.crash.loop import NoProgress
 from agentkit.testing.invariants import Violation, report
-from agentkit.testing.lines import JsonLines
 from agentkit.testing.servers import PostgresServer, ServerFailed
 
-__all__ = ["KINDS", "Figures", "Outages", "main", "run_campaign", "warm_up", "work"]
+__all__ = ["KINDS", "Figures", "Outages", "main", "run_campaign"]
 
 KINDS = ("end sessions", "kill a backend", "restart", "stop at once", "kill the server")
 """`pg_terminate_backend`; SIGKILL of a backend, after which Postgres restarts them all; an orderly
 restart; one without a checkpoint; SIGKILL of postmaster and backends.
 """
 
-_WORK = "agentkit.testing.crash.outages:work"
-_RUNS_AT_ONCE = 6
-_TRIES = 4
-_WORKER_SECONDS = 300.0
-_PROGRESS_SECONDS = 120.0
-_POLL_SECONDS = 0.05
 _LONGEST_PEACE_SECONDS = 0.3
-_TROUBLES = "troubles.jsonl"
 
 _OURS = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type LIKE 'client%'"
 _SESSIONS = f"SELECT pid FROM pg_stat_activity WHERE {_OURS} ORDER BY pid"  # noqa: S608 - ours
@@ -67,53 +45,6 @@ _END_SESSIONS = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {
 _ENTRIES = "SELECT count(*) FROM agentkit.agentkit_entry"
 
 _clock = SystemClock()
-_T = TypeVar("_T")
-
-
-def warm_up(setup: JSONObject) -> None:
-    """See `ForkServer`."""
-    _warm_up(setup)
-
-
-def work(argument: JSONObject) -> None:
-    """One worker's life: drive all runs of `orders` at a time, through one store."""
-    orders = msgspec.convert(argument["orders"], list[Order])
-    asyncio.run(_drive_all(orders))
-
-
-async def _drive_all(orders: Sequence[Order]) -> None:
-    store = Folder(Path(orders[0].folder), orders[0].store).store()
-    async with asyncio.TaskGroup() as runs:
-        for order in orders:
-            runs.create_task(_drive(store, order))
-    await store.aclose()
-
-
-async def _drive(store: JournalPort, order: Order) -> None:
-    """Drive a run as far as it goes; what the store raised is written down."""
-    folder = Folder(Path(order.folder), order.store)
-    for _ in range(_TRIES):
-        try:
-            await _drive_once(store, order, folder)
-            return
-        except RunSuspended:
-            return
-        except (StoreError, LeaseLost, RunInUse) as error:
-            what = f"{type(error).__name__}: {error}"
-            JsonLines(folder.path / _TROUBLES).write({"error": what})
-            if order.action == "resume":
-                return  # whether the decisions arrived is for the next worker to see
-
-
-async def _drive_once(store: JournalPort, order: Order, folder: Folder) -> None:
-    plan = CrashPlan(log=folder.borders)
-    agent, context = make_agent(store, plan, folder, run=order.run, steps=order.steps)
-    if order.action == "resume":
-        result = await agent.resume(order.run, order.decisions, context)
-        folder.promises.write(promise(order.run, AgentEvent("final", result=result)))
-        return
-    async for event in agent.stream(TASK, context):
-        folder.promises.write(promise(order.run, event))
 
 
 class Outages:
@@ -134,7 +65,7 @@ class Outages:
         self._entries = 0
         self.happened: Counter[str] = Counter()
 
-    def run(self, loads: Sequence[_Load]) -> None:
+    def run(self, loads: Sequence[Load]) -> None:
         """Let them happen, each while workers are at work, after the journals have grown.
 
         Args:
@@ -153,7 +84,7 @@ class Outages:
         }
         for kind in self._kinds():
             self._wait_for_progress(loads)
-            _pause(self._dice.uniform(0.0, _LONGEST_PEACE_SECONDS))
+            pause(self._dice.uniform(0.0, _LONGEST_PEACE_SECONDS))
             self.happened[kind] += acts[kind]()
 
     def _kinds(self) -> Iterator[str]:
@@ -161,12 +92,12 @@ class Outages:
         while self.happened.total() < self._count:
             yield from self._dice.sample(KINDS, len(KINDS))
 
-    def _wait_for_progress(self, loads: Sequence[_Load]) -> None:
-        until = _clock.elapsed() + _PROGRESS_SECONDS
+    def _wait_for_progress(self, loads: Sequence[Load]) -> None:
+        until = _clock.elapsed() + PROGRESS_SECONDS
         while (entries := self._number(_ENTRIES)) <= self._entries or not _any_at_work(loads):
             if _clock.elapsed() > until or any(load.violations for load in loads):
-                raise NoProgress(f"no run got on in {_PROGRESS_SECONDS:g} s after {self.happened}")
-            _pause(_POLL_SECONDS)
+                raise NoProgress(f"no run got on in {PROGRESS_SECONDS:g} s after {self.happened}")
+            pause(POLL_SECONDS)
         self._entries = entries
 
     def _end_sessions(self) -> bool:
@@ -234,7 +165,7 @@ def run_campaign(base: Path, *, outages: int, seed: int = 1, jobs: int = 2) -> F
         database = server.new_database()
         trouble = Outages(server, database, seed=seed, count=outages)
         over = threading.Event()
-        loads = [_Load(base / f"job{number}", server.dsn(database)) for number in range(jobs)]
+        loads = [Load(base / f"job{number}", server.dsn(database)) for number in range(jobs)]
         with ThreadPoolExecutor(jobs) as pool:
             jobs_running = [pool.submit(load.run, over) for load in loads]
             violations = []
@@ -254,89 +185,8 @@ def run_campaign(base: Path, *, outages: int, seed: int = 1, jobs: int = 2) -> F
     return Figures(trouble.happened, runs, troubles, violations, _clock.elapsed() - begun)
 
 
-class _Load:
-    """Batches of runs, each driven by one worker after the other until all its runs have ended."""
-
-    def __init__(self, base: Path, url: str) -> None:
-        self._base = base
-        self._url = url
-        self.at_work = False
-        self.judged = 0
-        self.troubles: Counter[str] = Counter()
-        self.violations: list[Violation] = []
-
-    def run(self, over: threading.Event) -> None:
-        self._base.mkdir(parents=True)
-        setup: JSONObject = {"store": self._url}
-        with ForkServer(_WORK, setup=setup, limit_seconds=_WORKER_SECONDS) as server:
-            campaign = Campaign(server, self._base, store=self._url)
-            while not over.is_set() and not self.violations:
-                self._batch(campaign)
-
-    def _batch(self, campaign: Campaign) -> None:
-        ordeals = [campaign.ordeal() for _ in range(_RUNS_AT_ONCE)]
-        try:
-            self._drive(campaign, ordeals)
-            for ordeal in ordeals:
-                found = _patiently(ordeal.judge)
-                self.violations += found
-                self.judged += 1
-                self.troubles.update(_troubles(ordeal.folder.path))
-                if not found:
-                    shutil.rmtree(ordeal.folder.path)
-        except AgentkitError as error:
-            self.violations.append(Violation("L1", str(self._base), str(error)))
-        finally:
-            for ordeal in ordeals:
-                ordeal.__exit__(None, None, None)
-
-    def _drive(self, campaign: Campaign, ordeals: Sequence[Ordeal]) -> None:
-        until = _clock.elapsed() + _WORKER_SECONDS
-        left = list(ordeals)
-        while left:
-            orders = [msgspec.to_builtins(_patiently(ordeal.order)) for ordeal in left]
-            self.at_work = True
-            ended = campaign.server.run({"orders": orders})
-            self.at_work = False
-            if ended.how != "completed":
-                raise WorkerStuck(f"{self._base}: a worker {ended.how}: {ended.detail}")
-            for ordeal in left:
-                _patiently(ordeal.read)
-            left = [ordeal for ordeal in left if not _has_ended(ordeal)]
-            if left and _clock.elapsed() > until:
-                raise NoProgress(f"{left[0].folder.path}: not ended in {_WORKER_SECONDS:g} s")
-
-
-def _any_at_work(loads: Sequence[_Load]) -> bool:
+def _any_at_work(loads: Sequence[Load]) -> bool:
     return any(load.at_work for load in loads)
-
-
-def _has_ended(ordeal: Ordeal) -> bool:
-    state = _patiently(ordeal.state)
-    if state.parked is not None:
-        raise NoProgress(f"{ordeal.folder.path}: the run is parked: {state.parked.message}")
-    return state.end is not None
-
-
-def _patiently(ask: Callable[[], _T]) -> _T:
-    """Ask the store until it can be reached."""
-    until = _clock.elapsed() + _PROGRESS_SECONDS
-    while True:
-        try:
-            return ask()
-        except StoreError:
-            if _clock.elapsed() > until:
-                raise
-        _pause(_POLL_SECONDS)
-
-
-def _troubles(folder: Path) -> Iterator[str]:
-    for line in JsonLines(folder / _TROUBLES).read():
-        yield str(line["error"]).partition(":")[0]
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
