@@ -10,7 +10,7 @@ from agentkit.cli.exits import OK, exit_code_of
 from agentkit.cli.output import ago, as_dict, emit_json, one_line, print_table, say, shorten
 from agentkit.cli.session import leave_with, run_command
 from agentkit.cli.statuses import STATUSES
-from agentkit.cli.timeline import in_doubt, timeline
+from agentkit.cli.timeline import in_doubt, is_tombstone, timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
 from agentkit.core.contracts.heads import Row, RunSummary
@@ -84,6 +84,11 @@ def show_run(store_url: str | None, run_id: str, *, tenant: str, as_json: bool) 
         else:
             for line in timeline(seen.entries, seen.state, status=seen.status):
                 say(line)
+            if is_tombstone(seen.state):
+                past = SystemClock().now() - seen.state.updated_at / 1000
+                say(
+                    f"It ended {ago(past)} ago. Its entries were removed since; this is its result."
+                )
             if seen.damage is not None:
                 say(f"Error: {one_line(str(seen.damage))}", error=True)
         return OK if seen.damage is None else exit_code_of(seen.damage)
@@ -107,6 +112,9 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
         RunNotFound: there is no such run.
     """
     head = await port.head(run_id)
+    if head is not None and head.tombstone:
+        state = await load_known(port, run_id)
+        return _Seen([], state, _status(state.status, live=False), None)
     rows: list[Row] = []
     while page := await port.read(run_id, after=len(rows), limit=_PAGE):
         rows += page
@@ -135,6 +143,8 @@ def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
     document: dict[str, JSON] = {
         "run": run_id,
         "status": seen.status,
+        "tombstone": is_tombstone(seen.state),
+        "output": seen.state.base_detail.output if is_tombstone(seen.state) else None,
         "usage": as_dict(seen.state.usage),
         "forked_from": _origin(forked.parent, forked.version) if forked is not None else None,
         "usage_before_fork": as_dict(seen.state.inherited) if forked is not None else None,

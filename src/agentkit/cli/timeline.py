@@ -11,7 +11,7 @@ from agentkit.core.contracts.types import JSON
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.recovery import why_in_doubt
 
-__all__ = ["in_doubt", "timeline"]
+__all__ = ["in_doubt", "is_tombstone", "timeline"]
 
 
 def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Iterator[str]:
@@ -22,6 +22,10 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         model = f" ({shorten(started.model)})" if started.model else ""
         yield f"agent   {started.agent}{model}"
         yield f"task    {shorten(started.task, 200)}"
+    elif is_tombstone(state):
+        yield f"run     {state.run_id}"
+        yield f"agent   {shorten(state.base.agent)}"
+        yield f"task    {shorten(state.base_detail.task, 200)}"
     yield f"status  {status}"
     usage = state.usage
     lost = f", {usage.unknown} more may be paid and lost" if usage.unknown else ""
@@ -41,6 +45,9 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         text = _text(entry)
         if text:
             yield f"{entry.seq:>5}  +{ago((entry.at - first) / 1000):>4}  {text}"
+    if is_tombstone(state) and state.end is not None:
+        yield _run_text(state.end)
+        yield ""
     for question in state.questions:
         yield ""
         yield f"open {question.id}: {one_line(question.prompt)}"
@@ -70,6 +77,11 @@ def in_doubt(state: RunState) -> list[dict[str, JSON]]:
         if call.outcome is None or call.outcome.outcome != "retrying"  # somebody has said so
         if call.started is not None and call.started.key and not call.started.transactional
     ]
+
+
+def is_tombstone(state: RunState) -> bool:
+    """Whether the run has ended and its entries are gone."""
+    return state.end is not None and state.started is None
 
 
 def _text(entry: e.Entry) -> str:

@@ -104,7 +104,10 @@ async def _prefix(
                 _check_at_rest(state, run_id, version)
                 await _add_forks(port, run_id, state, rows)
                 return rows, state
-    await load_known(port, run_id)
+    known = await load_known(port, run_id)
+    if known.end is not None and known.started is None:
+        message = f"run {run_id!r} cannot be forked: it has ended and its entries are gone"
+        raise VersionNotFound(message, run_id=run_id, versions=())
     versions = [saved.version for saved in state.main.versions]
     has = f"it has {', '.join(map(str, versions))}" if versions else "it has completed no step yet"
     message = f"run {run_id!r} has no version {version} to fork from; {has}"
