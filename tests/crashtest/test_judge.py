@@ -7,7 +7,7 @@ import pytest
 
 from agentkit import tool
 from agentkit.testing.crashtest.judge import Problem, Rules, Trial, compare, policy_of
-from agentkit.testing.crashtest.report import CrashReport, Finding
+from agentkit.testing.crashtest.report import CrashReport, Finding, ToolReport
 from agentkit.testing.crashtest.story import CallStory, Place, Story
 from agentkit.testing.crashtest.summary import findings_of, tool_reports
 from agentkit.testing.crashtest.watch import Line, LineKind
@@ -218,3 +218,27 @@ def test_a_report_can_be_read_in_a_terminal() -> None:
     ] == report.text().splitlines()
     with pytest.raises(KeyError, match="'act'; there are "):
         report.tool("act")
+
+
+def test_repeats_that_count_once_are_told_as_such() -> None:
+    """A sink that honours the key has one effect, a transaction keeps one, others have all."""
+
+    def effects(policy: str, most: int) -> str:
+        tool = ToolReport(
+            name="act",
+            policy=policy,
+            calls=1,
+            kills=1,
+            fewest_effects=1,
+            most_effects=most,
+            repeats=0,
+            in_doubt=0,
+            verdict="safe",
+            advice="",
+        )
+        return tool.effects
+
+    assert ["1-2, one key", "1-2, one kept", "1-2"] == [
+        effects(policy, 2) for policy in ("idempotent", "transactional", "ask")
+    ]
+    assert "1" == effects("transactional", 1)

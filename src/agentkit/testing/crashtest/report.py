@@ -73,11 +73,13 @@ class ToolReport(msgspec.Struct, frozen=True):
     @property
     def effects(self) -> str:
         """Effects of one call: `1`, or `0-1` where it differs from run to run. Repeats of an
-        idempotent tool are one effect for its sink: `1-2, one key`.
+        idempotent tool are one effect for its sink: `1-2, one key`. Of a transactional tool all but
+        the last were rolled back: `1-2, one kept`.
         """
         few, most = self.fewest_effects, self.most_effects
         shown = str(most) if few == most else f"{few}-{most}"
-        return f"{shown}, one key" if self.policy == "idempotent" and most > 1 else shown
+        once = {"idempotent": ", one key", "transactional": ", one kept"}
+        return shown + once.get(self.policy, "") if most > 1 else shown
 
 
 class CrashReport(msgspec.Struct, frozen=True):
