@@ -15,7 +15,7 @@ from agentkit.cli.session import run_command
 from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.runtime import SystemClock
-from agentkit.state.checkpoints.adapters import SqliteCheckpointStore
+from agentkit.state.checkpoints.adapters import RedisCheckpointStore, SqliteCheckpointStore
 from agentkit.state.checkpoints.places import in_memory, missing_file
 
 __all__ = ["examine"]
@@ -114,6 +114,8 @@ async def _store(store: JournalPort) -> list[_Finding]:
     if isinstance(store, SqliteCheckpointStore):
         findings += await _durability(store)
         findings += _file_system(Path(where.removeprefix("sqlite:///")).parent)
+    if isinstance(store, RedisCheckpointStore):
+        findings += await _redis_durability(store)
     return findings
 
 
@@ -135,6 +137,26 @@ async def _durability(store: SqliteCheckpointStore) -> list[_Finding]:
     text = f"journal_mode={settings.journal_mode}, synchronous={settings.synchronous}"
     why = "an acknowledged entry survives power loss" if safe else "entries may be lost"
     return [_Finding("durability", "ok" if safe else "bad", f"{text}: {why}")]
+
+
+async def _redis_durability(store: RedisCheckpointStore) -> list[_Finding]:
+    """What each master says of its settings; one that forbids to ask is worth a note."""
+    findings = []
+    for number, server in enumerate(await store.durability(), 1):
+        name = f"durability {number}"
+        if server.keeps_entries is None or server.keeps_runs is None:
+            text = f"Redis {server.version} does not tell its settings; ask whoever runs it"
+            findings.append(_Finding(name, "note", text))
+            continue
+        safe = server.keeps_entries and server.keeps_runs
+        settings = (
+            f"appendonly={server.appendonly}, appendfsync={server.appendfsync}, "
+            f"maxmemory-policy={server.maxmemory_policy}"
+        )
+        why = "acknowledged entries survive" if safe else "entries or runs may be lost"
+        text = f"Redis {server.version}, {settings}: {why}"
+        findings.append(_Finding(name, "ok" if safe else "bad", text))
+    return findings
 
 
 def _to_be_made(file: Path) -> _Finding:
