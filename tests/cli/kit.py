@@ -231,9 +231,10 @@ class Shell:
 
 
 def hear(worker: subprocess.Popen[bytes], mark: str) -> None:
-    """Read what a worker tells on standard error until it says `<mark>`."""
+    """Read what a worker tells on standard error until it says `<mark>`, or a line that ends so."""
     assert worker.stderr is not None
     heard = []
-    while f"<{mark}>".encode() not in (line := worker.stderr.readline()):
+    marks = (f"<{mark}>".encode(), f" {mark}\n".encode())
+    while not (line := worker.stderr.readline()).endswith((marks[0] + b"\n", marks[1])):
         heard.append(line)
         assert line, b"".join(heard)

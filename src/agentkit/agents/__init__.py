@@ -2,6 +2,7 @@
 
 from agentkit.agents.agent import Agent
 from agentkit.agents.deciding import record_decisions
+from agentkit.agents.draining import drain, draining
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.agents.settling import settle_call, unpark
 from agentkit.agents.stopping import cancel, pause
@@ -14,6 +15,8 @@ __all__ = [
     "RunStream",
     "Suspended",
     "cancel",
+    "drain",
+    "draining",
     "pause",
     "record_decisions",
     "settle_call",

@@ -45,6 +45,15 @@ _WAIT = click.option(
     help="How long to wait for another worker that holds the run.",
 )
 
+_GRACE = click.option(
+    "--grace",
+    "grace_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="How long what is under way may take to end after SIGTERM or SIGINT.",
+)
 
 def main() -> None:
     """Run the command line; what click itself refuses is JSON too where JSON was asked for."""
@@ -89,6 +98,7 @@ def cli() -> None:
 @STORE
 @_WAIT
 @JSON_OUT
+@_GRACE
 def run(
     *,
     reference: str,
@@ -99,11 +109,20 @@ def run(
     store: str | None,
     wait_seconds: float,
     as_json: bool,
+    grace_seconds: float,
 ) -> None:
     """Start the run, or carry it on where its last worker stopped."""
     from agentkit.cli.driving import Order, drive
 
-    order = Order(reference, task, run_id, model=model, tenant=tenant, wait_seconds=wait_seconds)
+    order = Order(
+        reference,
+        task,
+        run_id,
+        model=model,
+        tenant=tenant,
+        wait_seconds=wait_seconds,
+        grace_seconds=grace_seconds,
+    )
     drive(order, store_url=store, as_json=as_json)
 
 
@@ -122,6 +141,7 @@ def run(
 @STORE
 @_WAIT
 @JSON_OUT
+@_GRACE
 def resume(
     *,
     run_id: str,
@@ -132,6 +152,7 @@ def resume(
     store: str | None,
     wait_seconds: float,
     as_json: bool,
+    grace_seconds: float,
 ) -> None:
     """Carry a run on: interrupted, suspended or parked."""
     from agentkit.cli.driving import Order, drive
@@ -145,6 +166,7 @@ def resume(
         tenant=tenant,
         wait_seconds=wait_seconds,
     )
+        grace_seconds=grace_seconds,
     drive(order, store_url=store, as_json=as_json)
 
 

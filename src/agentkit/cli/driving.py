@@ -23,7 +23,7 @@ from agentkit.cli.session import (
     resume_command,
     run_command,
 )
-from agentkit.core.contracts.errors import AgentkitError, InvalidDecision
+from agentkit.core.contracts.errors import AgentkitError, InvalidDecision, RunInterrupted
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
@@ -52,6 +52,7 @@ class Order:
     model: str | None = None
     tenant: str = ""
     wait_seconds: float = 15.0
+    grace_seconds: float = 0.0
 
 
 def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
@@ -81,14 +82,21 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
             with _prints_aside():
                 chosen = agent or await _recorded(store.scoped(scope), run_id)
                 result = await _follow(chosen, order, context, decisions, quiet=as_json)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, RunInterrupted):
             if missing_file(store) is not None or not await _has_begun(store.scoped(scope), run_id):
                 left_behind.clear()
             raise
         return _report(result, resume, as_json=as_json)
 
     creates = order.task is not None
-    run_command(store_url, work, as_json=as_json, creates=creates, left_behind=left_behind)
+    run_command(
+        store_url,
+        work,
+        as_json=as_json,
+        creates=creates,
+        left_behind=left_behind,
+        grace_seconds=order.grace_seconds,
+    )
 
 
 def _prints_aside() -> AbstractContextManager[object]:

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from shlex import join
 from typing import NoReturn
 
+from agentkit.agents.draining import drain
 from agentkit.cli.exits import INTERRUPTED, exit_code_of
 from agentkit.cli.output import emit_json, one_line, say, to_plain
 from agentkit.core.contracts.errors import (
     AgentkitError,
     InvalidStoreUrl,
     RunError,
+    RunInterrupted,
     StoreUnreachable,
 )
 from agentkit.core.contracts.ports import JournalPort
@@ -46,10 +48,12 @@ def run_command(
     as_json: bool,
     creates: bool = False,
     left_behind: Mapping[str, str] = _NOTHING,
+    grace_seconds: float = 0.0,
 ) -> NoReturn:
     """Open the store, run `work` on it, close it, and leave with what it says.
 
-    SIGTERM and SIGINT end the work in order: what runs is left resumable with its lease released.
+    SIGTERM and SIGINT end the work in order: what runs is left resumable with its lease released,
+    at once, or when what is under way has ended within `grace_seconds`; the second one stops it.
     Errors of ours become one paragraph (or one JSON object) and an exit code.
 
     Args:
@@ -59,10 +63,15 @@ def run_command(
         creates: a store that is not there yet is made; otherwise it is an error.
         left_behind: the run that can be resumed where `work` is interrupted, and the command that
             does it; read at that moment.
+        grace_seconds: see above.
     """
     warnings.showwarning = _show_warning
     try:
-        code = asyncio.run(_interruptible(store_url, work, creates=creates))
+        code = asyncio.run(
+            _interruptible(store_url, work, creates=creates, grace_seconds=grace_seconds)
+        )
+    except RunInterrupted:
+        leave_interrupted(left_behind, as_json=as_json)
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -108,10 +117,23 @@ def resume_command(
 
 
 async def _interruptible(
-    store_url: str | None, work: Callable[[JournalPort], Awaitable[int]], *, creates: bool
+    store_url: str | None,
+    work: Callable[[JournalPort], Awaitable[int]],
+    *,
+    creates: bool,
+    grace_seconds: float,
 ) -> int:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
+    left = [grace_seconds] if grace_seconds > 0 else []
+
+    def stop() -> None:
+        if left and drain(grace_seconds=(seconds := left.pop())):
+            text = f"stopping: what is under way has {seconds:g} s to end; again to stop at once"
+            say(text, error=True)
+        elif task is not None:
+            task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         if task is not None:
             loop.add_signal_handler(number, task.cancel)

@@ -31,6 +31,7 @@ __all__ = [
     "DriveRecord",
     "Phase",
     "RunKey",
+    "drives_of",
     "forget",
     "known",
     "make_way",
@@ -187,6 +188,13 @@ def known(drive_id: str) -> bool:
     with _lock:
         record = _by_id.get(drive_id)
     return record is not None and record.alive()
+
+
+def drives_of(loop: asyncio.AbstractEventLoop) -> list[DriveRecord]:
+    """The drives of this loop that are not over."""
+    with _lock:
+        records = list(_by_id.values())
+    return [record for record in records if record.loop is loop and record.alive()]
 
 
 async def make_way(key: RunKey, *, patience_seconds: float = CLOSE_SECONDS) -> None:
