@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 
+import msgspec
+
 from agentkit.core.contracts.errors import (
     AgentkitError,
     ExportDamaged,
@@ -190,13 +192,20 @@ def _whole(found: ExportedRun) -> WholeRun:
         raise damaged_at(found.line, f"{head.scope!r} is no key of a scope", run_id=head.run)
     if head.tombstone is not None:
         ended = Head(head.run, seq=1, epoch=head.epoch, summary=head.tombstone)
-        state = RunState.unread(ended)
+        try:
+            state = RunState.unread(ended)
+        except msgspec.MsgspecError as error:
+            raise damaged_at(found.line, "its result is unreadable", run_id=head.run) from error
         if state.end is None or rows:
             raise damaged_at(found.line, "this is no tombstone of a run", run_id=head.run)
         return WholeRun(head.run, (), head.epoch, state.status, head.tombstone, tombstone=True)
     state = RunState(head.run)
-    for entry, check in decode_rows(rows, after=0, before=b"", run_id=head.run):
-        state.apply(entry, check)
+    try:
+        for entry, check in decode_rows(rows, after=0, before=b"", run_id=head.run):
+            state.apply(entry, check)
+    except LookupError as error:  # intact, and forged: no release writes what speaks of no call
+        what = "its entries contradict each other"
+        raise damaged_at(found.line, what, run_id=head.run) from error
     if not rows or state.check.hex() != head.check:
         raise damaged(head.run, len(rows), "its checksum is not the one of the run's line")
     return WholeRun(head.run, rows, state.epoch, state.status, state.summary())
