@@ -292,9 +292,9 @@ def _failed_over(run: str, how: str) -> StoreFailedOver:
         "settings that may lose the newest entries",
     }
     return StoreFailedOver(
-        f"run {run!r} was stopped: {what[how]}. Nothing was written. Compare what the run did with "
-        f"`agentkit show`; to go on with what is there, accept_failover of the store or "
-        f'on_failover="accept".'
+        f"run {run!r} was stopped: {what[how]}. Nothing was written. `agentkit show` tells what is "
+        f"there of it; `agentkit accept-failover` or accept_failover of the store lets it go on "
+        f"from there."
     )
 
 

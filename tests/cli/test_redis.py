@@ -1,0 +1,64 @@
+"""The command line on a Redis store."""
+
+import pytest
+
+from agentkit.testing.servers import RedisServer
+from tests.cli.kit import Shell
+
+pytestmark = pytest.mark.redis
+
+
+def test_a_run_in_redis_is_made_and_looked_at(shell: Shell, redis_url: str) -> None:
+    """By URL, with a prefix of one's own."""
+    url = f"{redis_url}?prefix=mine"
+    made = shell("run", "agents:talker", "Talk.", "--run-id", "r1", "--store", url)
+    shown = shell("show", "r1", "--store", url, "--json")
+    elsewhere = shell("show", "r1", "--store", redis_url)
+
+    assert 0 == made.code, made
+    assert "done" == shown.json["status"]
+    assert 3 == elsewhere.code
+
+
+@pytest.mark.parametrize(
+    ("appendonly", "level", "says"),
+    [(False, "bad", "appendonly=no"), (True, "ok", "acknowledged entries survive")],
+)
+def test_doctor_tells_what_a_redis_keeps(
+    shell: Shell, appendonly: bool, level: str, says: str
+) -> None:
+    """Settings under which entries may be lost are bad."""
+    with RedisServer(appendonly=appendonly, appendfsync="always") as server:
+        done = shell("doctor", "--json", "--store", server.url)
+
+    found = {finding["subject"]: finding for finding in done.json}
+    assert level == found["durability 1"]["level"]
+    assert says in found["durability 1"]["text"]
+    assert (level == "bad") == (done.code == 1)
+
+
+def test_a_stopped_run_is_accepted(shell: Shell) -> None:
+    """One by name, or all that have not ended."""
+    with RedisServer(save="3600 1") as server:
+        shell.environment["AGENTKIT_STORE_URL"] = server.url
+        question = shell.suspended("r1")
+        shell("run", "agents:talker", "Talk.", "--run-id", "done")
+        server.restart()
+
+        stopped = shell("resume", "r1", "--answer", f"{question}=skip")
+        unknown = shell("accept-failover", "r2")
+        neither = shell("accept-failover")
+        accepted = shell("accept-failover", "--all", "--json")
+        resumed = shell("resume", "r1", "--answer", f"{question}=skip", "--json")
+
+    assert (6, 3, 2) == (stopped.code, unknown.code, neither.code), stopped
+    assert "agentkit accept-failover" in stopped.err
+    assert [{"run": "r1", "accepted": True}] == accepted.json
+    assert 0 == resumed.code, resumed
+
+
+def test_other_stores_have_no_failovers(shell: Shell) -> None:
+    """That is said, instead of doing nothing."""
+    shell("run", "agents:talker", "Talk.", "--run-id", "r1")
+
+    assert "no Redis store" in shell("accept-failover", "r1").err
