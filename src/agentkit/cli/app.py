@@ -45,7 +45,6 @@ _WAIT = click.option(
     show_default=True,
     help="How long to wait for another worker that holds the run.",
 )
-
 _GRACE = click.option(
     "--grace",
     "grace_seconds",
@@ -55,6 +54,7 @@ _GRACE = click.option(
     show_default=True,
     help="How long what is under way may take to end after SIGTERM or SIGINT.",
 )
+
 
 def main() -> None:
     """Run the command line; what click itself refuses is JSON too where JSON was asked for."""
@@ -98,8 +98,8 @@ def cli() -> None:
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
 @STORE
 @_WAIT
-@JSON_OUT
 @_GRACE
+@JSON_OUT
 def run(
     *,
     reference: str,
@@ -109,8 +109,8 @@ def run(
     tenant: str,
     store: str | None,
     wait_seconds: float,
-    as_json: bool,
     grace_seconds: float,
+    as_json: bool,
 ) -> None:
     """Start the run, or carry it on where its last worker stopped."""
     from agentkit.cli.driving import Order, drive
@@ -141,8 +141,8 @@ def run(
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
 @STORE
 @_WAIT
-@JSON_OUT
 @_GRACE
+@JSON_OUT
 def resume(
     *,
     run_id: str,
@@ -152,8 +152,8 @@ def resume(
     tenant: str,
     store: str | None,
     wait_seconds: float,
-    as_json: bool,
     grace_seconds: float,
+    as_json: bool,
 ) -> None:
     """Carry a run on: interrupted, suspended or parked."""
     from agentkit.cli.driving import Order, drive
@@ -166,8 +166,8 @@ def resume(
         model=model,
         tenant=tenant,
         wait_seconds=wait_seconds,
-    )
         grace_seconds=grace_seconds,
+    )
     drive(order, store_url=store, as_json=as_json)
 
 

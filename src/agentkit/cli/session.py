@@ -135,8 +135,7 @@ async def _interruptible(
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        if task is not None:
-            loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stop)
     store = open_store(store_url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     if not creates:
         check_there(store)
