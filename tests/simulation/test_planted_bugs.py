@@ -141,10 +141,15 @@ def test_making_a_call_again_instead_of_telling_is_found(monkeypatch: pytest.Mon
     """A tool that has the model told is not run again."""
     recover = recovery._Planner._recover
 
-    def again(planner: recovery._Planner, call: CallState, policy: recovery.CallPolicy) -> object:
+    def again(
+        planner: recovery._Planner,
+        call: CallState,
+        policy: recovery.CallPolicy,
+        outcome: e.ToolFinished | None,
+    ) -> object:
         if policy.on_in_doubt == "tell_model":
             return planner._start(call, policy, attempt=call.attempt + 1)
-        return recover(planner, call, policy)
+        return recover(planner, call, policy, outcome)
 
     monkeypatch.setattr(recovery._Planner, "_recover", again)
 
