@@ -17,6 +17,7 @@ PACKAGES = (
     "agentkit.models.providers.frontiers",
     "agentkit.state.checkpoints",
     "agentkit.state.checkpoints.adapters",
+    "agentkit.testing.conformance",
     "agentkit.testing.crashtest",
     "agentkit.tools",
 )
@@ -24,10 +25,13 @@ PACKAGES = (
 
 EXCUSED = {
     "ArgumentsInvalid": "becomes an error result; no user sees it raised",
+    "Capability": "the names of CAPABILITIES, for type checkers",
     "CheckpointerPort": "what the runtime needs of a Checkpointer",
+    "ClockKind": "the values of Harness.clock, for type checkers",
     "Cognition": "the base of the two cognitions; others are not supported yet",
     "FunctionTool": "what @tool makes; users hold it and call it",
     "MODEL_SECONDS": "stands among the limits",
+    "Result": "the values of Verdict.result, for type checkers",
     "SystemChance": "a default of Services",
     "SystemClock": "a default of Services",
     "Tool": "what the runtime needs of a tool",
