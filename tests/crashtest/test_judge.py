@@ -205,8 +205,9 @@ def test_each_kind_of_tool_has_its_policy() -> None:
 
 
 def test_a_report_can_be_read_in_a_terminal() -> None:
-    """One line that says it all, then each tool and each finding."""
+    """One line that says it all, then each tool and each finding; one of a kind is not many."""
     finding = Finding("act", "lost", ("a@1",), "It is gone.", "again --at a@1")
+    once = CrashReport("shop:agent", "Go.", 1, 1, 1, 1, 1.25, (), (finding,)).headline()
     report = CrashReport("shop:agent", "Go.", 7, 9, 8, 7, 1.25, (), (finding,), ("a note",))
 
     assert [
@@ -216,6 +217,7 @@ def test_a_report_can_be_read_in_a_terminal() -> None:
         "    replay: again --at a@1",
         "note: a note",
     ] == report.text().splitlines()
+    assert "shop:agent: NOT SAFE, 1 finding · 1 kill in 1 run, 1 of 1 place · 1.2 s" == once
     with pytest.raises(KeyError, match="'act'; there are "):
         report.tool("act")
 

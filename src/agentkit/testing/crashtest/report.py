@@ -6,7 +6,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["GOOD", "SCHEMA_VERSION", "CrashReport", "Finding", "ToolReport", "Verdict", "told"]
+__all__ = [
+    "GOOD",
+    "SCHEMA_VERSION",
+    "CrashReport",
+    "Finding",
+    "ToolReport",
+    "Verdict",
+    "counted",
+    "told",
+]
 
 SCHEMA_VERSION = 1
 """Of the JSON form; grows when a field changes its meaning or goes."""
@@ -147,10 +156,10 @@ class CrashReport(msgspec.Struct, frozen=True):
 
     def headline(self) -> str:
         """One line that says it all."""
-        verdict = "safe" if self.safe else f"NOT SAFE, {_number(len(self.findings), 'finding')}"
+        verdict = "safe" if self.safe else f"NOT SAFE, {counted(len(self.findings), 'finding')}"
         return (
-            f"{self.agent}: {verdict} · {_number(self.kills, 'kill')} in "
-            f"{_number(self.runs, 'run')}, {self.tested} of {_number(self.borders, 'place')} · "
+            f"{self.agent}: {verdict} · {counted(self.kills, 'kill')} in "
+            f"{counted(self.runs, 'run')}, {self.tested} of {counted(self.borders, 'place')} · "
             f"{self.seconds:.1f} s"
         )
 
@@ -160,8 +169,8 @@ class CrashReport(msgspec.Struct, frozen=True):
         for tool in self.tools:
             lines.append(
                 f"  {tool.name} ({tool.policy}): {tool.verdict} · "
-                f"{_number(tool.kills, 'kill')} in flight, effects a call: {tool.effects}, "
-                f"{_number(tool.repeats, 'repeat')}, {tool.in_doubt} in doubt"
+                f"{counted(tool.kills, 'kill')} in flight, effects a call: {tool.effects}, "
+                f"{counted(tool.repeats, 'repeat')}, {tool.in_doubt} in doubt"
             )
             lines.append(f"    {tool.advice}")
         lines += [line for finding in self.findings for line in told(finding)]
@@ -169,7 +178,8 @@ class CrashReport(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-def _number(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """`1 kill`, `2 kills`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agentkit.testing.crashtest.judge import Problem, Rules, Trial, compare, effects_of, lines_of
-from agentkit.testing.crashtest.report import Finding, ToolReport, Verdict
+from agentkit.testing.crashtest.report import Finding, ToolReport, Verdict, counted
 from agentkit.testing.crashtest.story import CallStory
 
 __all__ = ["findings_of", "tool_reports"]
@@ -98,6 +98,7 @@ class _ToolCount:
             self._repeats += max(0, _entered(call, trial) - 1 - call.answers.count("run_again"))
 
     def _advice(self, verdict: Verdict) -> str:
+        times = counted(self._repeats, "time")
         if verdict == "untested" and self._calls:
             return "no worker was killed while it was in flight"
         if verdict == "untested":
@@ -106,22 +107,22 @@ class _ToolCount:
             return f"see the findings on {self._name} below"
         if verdict == "in doubt":
             return (
-                f"side-effecting and not idempotent: {self._in_doubt} kills "
+                f"side-effecting and not idempotent: {counted(self._in_doubt, 'kill')} "
                 f"{_ASKED[self._policy]}. Make the sink honour ctx.idempotency_key and say "
                 "idempotent=True, or look the outcome up with reconcile=, to be asked less"
             )
         if self._policy == "read-only":
-            return f"repeated {self._repeats} times, which changes nothing"
+            return f"repeated {times}, which changes nothing"
         if self._policy == "idempotent" and not self._key_read:
             return (
-                f"repeated {self._repeats} times with the same key, which it never reads: right "
+                f"repeated {times} with the same key, which it never reads: right "
                 "only where doing it twice is doing it once (a PUT); else hand the key on"
             )
         if self._policy == "idempotent":
-            return f"repeated {self._repeats} times with the same key and arguments"
+            return f"repeated {times} with the same key and arguments"
         if self._policy == "transactional":
             return (
-                f"entered again {self._repeats} times after its transaction was rolled back: what "
+                f"entered again {times} after its transaction was rolled back: what "
                 "it did until then is undone"
             )
         return "no kill left it in doubt"
