@@ -4,14 +4,12 @@ import asyncio
 import logging
 import threading
 
-import psycopg
 import pytest
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, JournalTooNew, StoreUnreachable
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import PostgresCheckpointStore, open_store
-from agentkit.state.checkpoints.adapters import _postgres_schema as schemas
-from agentkit.state.checkpoints.adapters._postgres_place import place_of
+from agentkit.state.checkpoints.adapters._migrations import steps
 from agentkit.testing.servers import PgBouncer, PostgresServer
 from tests.state.stores.helpers import TTL_SECONDS, child, finish, rows, started, summary
 from tests.state.stores.postgres_kit import Desk, desk
@@ -72,7 +70,7 @@ async def test_of_many_starters_one_makes_the_tables(desk: Desk) -> None:
 
     assert [] == failed
     assert [(20,)] == desk.sql("SELECT count(*) FROM {s}.agentkit_run")
-    known = [(step.number, step.name) for step in schemas.migrations()]
+    known = [(step.number, step.name) for step in steps("postgres")]
     assert known == desk.sql("SELECT version, name FROM {s}.agentkit_schema ORDER BY 1")
 
 
@@ -95,7 +93,7 @@ def test_of_many_processes_one_makes_the_tables(desk: Desk, pgbouncer_server: Pg
         finish(process)
 
     assert [(20,)] == desk.sql("SELECT count(*) FROM {s}.agentkit_run")
-    assert [(len(schemas.migrations()),)] == desk.sql("SELECT count(*) FROM {s}.agentkit_schema")
+    assert [(len(steps("postgres")),)] == desk.sql("SELECT count(*) FROM {s}.agentkit_schema")
 
 
 async def test_a_newer_schema_is_refused_before_anything_is_written(desk: Desk) -> None:
@@ -150,20 +148,34 @@ async def test_a_role_that_may_not_make_tables_uses_those_that_are_there(desk: D
 
 
 async def test_the_script_is_what_the_store_does(desk: Desk) -> None:
-    """Run by hand in a schema of another name it makes the very same tables."""
-    place = place_of(desk.dsn, "by 'hand\"")
-    with psycopg.connect(desk.dsn, autocommit=True) as db:
-        assert [step.number for step in schemas.migrations()] == [
-            step.number for step in schemas.pending(db, place)
-        ]
-        db.execute(schemas.script(place).encode())
-        assert [] == schemas.pending(db, place)
-        assert [] == schemas.migrate(db, place)
-    store = PostgresCheckpointStore(desk.dsn, schema=place.name)
+    """Looking makes nothing; run by hand in a schema of a name like any, it makes the tables."""
+    store = PostgresCheckpointStore(desk.dsn, schema="by 'hand\"")
+    there = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'by %'"
+
+    lacking = await store.migrations()
+    assert [(0,)] == desk.sql(there)
+    for step in lacking:
+        desk.sql(step.sql)
+    known = await store.migrations()
+    applied = await store.migrate()
     await started(store, "r")
     await store.aclose()
 
-    desk.sql("DROP SCHEMA " + place.schema + " CASCADE")
+    assert [False] * len(lacking) == [step.applied for step in lacking]
+    assert [True] * len(known) == [step.applied for step in known]
+    assert [] == applied
+    desk.sql('DROP SCHEMA "by \'hand""" CASCADE')
+
+
+async def test_a_store_is_migrated_before_it_is_used(desk: Desk) -> None:
+    """Somebody who may brings it up; it is done once."""
+    store = desk.store()
+
+    first, again = await store.migrate(), await store.migrate()
+    await store.aclose()
+
+    assert [step.number for step in steps("postgres")] == [step.number for step in first]
+    assert [] == again
 
 
 async def test_a_database_that_cannot_hold_every_text_is_refused(

@@ -2,92 +2,61 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
-from importlib.resources import files
-from typing import NamedTuple
+from collections.abc import Collection
 
 from agentkit.core.contracts.errors import JournalTooNew, StoreUnreachable
+from agentkit.core.contracts.upkeep import Migration
+from agentkit.state.checkpoints.adapters import _migrations as steps
 from agentkit.state.checkpoints.adapters._postgres_errors import driver
 from agentkit.state.checkpoints.adapters._postgres_place import Place
 from agentkit.state.checkpoints.adapters._postgres_session import Db, bounded, execute
 from agentkit.state.checkpoints.adapters._queries import queries
 
 MIGRATION_SECONDS = 60.0
-"""How long one statement of a migration may take, waiting for another migrator included."""
+"""How long a migration may take, waiting for another migrator included."""
 
 OLDEST_SERVER = 130_000
 """Postgres 13; what the functions use is not all there before it."""
 
-_FILE = re.compile(r"(\d{3})_(\w+)\.sql")
+
+def listed(db: Db, place: Place) -> list[Migration]:
+    """See `MigrationPort.migrations`."""
+    lacking = {step.number for step in pending(db, place)}
+    return [_shown(place, step, lacking) for step in steps.steps("postgres")]
 
 
-class Migration(NamedTuple):
-    """One step of the schema. `sql` holds `{schema}` where the quoted name of the schema goes."""
-
-    number: int
-    name: str
-    sql: str
-
-
-@cache
-def migrations() -> tuple[Migration, ...]:
-    """All that this release knows, in the order in which they are applied."""
-    found = []
-    for file in files("agentkit.state.checkpoints.adapters").joinpath("_sql/postgres").iterdir():
-        if match := _FILE.fullmatch(file.name):
-            text = file.read_text(encoding="utf-8")
-            found.append(Migration(int(match[1]), match[2], text))
-    return tuple(sorted(found))
-
-
-def script(place: Place) -> str:
-    """All migrations as one script for `psql`, for whoever may not let a program do it."""
-    sql = queries("postgres")
-    parts = ["BEGIN;", place.sql(sql["create_schema"]), place.sql(sql["create_versions"])]
-    for step in migrations():
-        parts.append(place.sql(step.sql))
-        parts.append(_noted(place, step))
-    return "\n".join([*parts, "COMMIT;", ""])
-
-
-def pending(db: Db, place: Place) -> list[Migration]:
+def pending(db: Db, place: Place) -> list[steps.Step]:
     """What a store lacks; looks only.
 
     Raises:
         JournalTooNew: it has more than this release knows.
     """
-    newest = _version(db, place)
-    known = migrations()[-1].number
-    if newest > known:
+    newest, known = _version(db, place), steps.steps("postgres")
+    if newest > known[-1].number:
         raise JournalTooNew(
-            f"the store {place.location} has schema {newest}, this release knows schema {known}. "
-            f"Nothing was written. Install the newer release of agentkit here too."
+            f"the store {place.location} has schema {newest}, this release knows schema "
+            f"{known[-1].number}. Nothing was written. Install the newer release of agentkit here."
         )
-    return [step for step in migrations() if step.number > newest]
+    return [step for step in known if step.number > newest]
 
 
 def migrate(db: Db, place: Place) -> list[Migration]:
-    """Apply what is lacking, in one transaction; of many starters one does it.
+    """Apply what is lacking, each step in a transaction; of many starters one does it.
 
     Returns what was applied here.
 
     Raises:
         JournalTooNew: as for `pending`; nothing was written.
     """
-    sql = queries("postgres")
-    with bounded(db, MIGRATION_SECONDS), db.transaction():
-        execute(db, sql["lock_migrations"], (place.name,), binary=False)
-        steps = pending(db, place)
-        has_schema, has_versions = _has(db, place)
-        if not has_schema:
-            execute(db, place.sql(sql["create_schema"]), binary=False)
-        if not has_versions:
-            execute(db, place.sql(sql["create_versions"]), binary=False)
-        for step in steps:
-            execute(db, place.sql(step.sql), binary=False)
-            execute(db, _noted(place, step), binary=False)
-    return steps
+    applied: list[Migration] = []
+    with bounded(db, MIGRATION_SECONDS):
+        while lacking := pending(db, place):
+            step = lacking[0]
+            while step.repeated and _changed(db, place.sql(step.repeated)):
+                pass
+            if _applied(db, place, step):
+                applied.append(_shown(place, step, {step.number}))
+    return applied
 
 
 def prepare(db: Db, place: Place) -> None:
@@ -124,10 +93,43 @@ def _migrate(db: Db, place: Place) -> None:
         ) from exc
 
 
-def _noted(place: Place, step: Migration) -> str:
+def _applied(db: Db, place: Place, step: steps.Step) -> bool:
+    """Apply a step, unless somebody else just did."""
+    sql = queries("postgres")
+    with db.transaction():
+        execute(db, sql["lock_migrations"], (place.name,), binary=False)
+        if step not in pending(db, place):
+            return False
+        has_schema, has_versions = _has(db, place)
+        if not has_schema:
+            execute(db, place.sql(sql["create_schema"]), binary=False)
+        if not has_versions:
+            execute(db, place.sql(sql["create_versions"]), binary=False)
+        execute(db, place.sql(step.sql), binary=False)
+        execute(db, _noted(place, step), binary=False)
+    return True
+
+
+def _shown(place: Place, step: steps.Step, lacking: Collection[int]) -> Migration:
+    """The step with a script that `psql` runs."""
+    sql = queries("postgres")
+    first = (place.sql(sql["create_schema"]), place.sql(sql["create_versions"]))
+    parts = [*(first if step.number == 1 else ()), place.sql(step.sql), _noted(place, step)]
+    script = "\n".join(["BEGIN;", *parts, "COMMIT;", ""])
+    if step.repeated:
+        script = f"-- Repeat this until it changes no row.\n{place.sql(step.repeated)}\n{script}"
+    return Migration(step.number, step.name, script, applied=step.number not in lacking)
+
+
+def _noted(place: Place, step: steps.Step) -> str:
     """The statement that notes a step as applied; its number and name are those of a file."""
     text = place.sql(queries("postgres")["add_version"])
     return text.replace("{number}", str(step.number)).replace("{name}", step.name)
+
+
+def _changed(db: Db, sql: str) -> int:
+    with driver().Cursor(db) as cursor:
+        return int(cursor.execute(sql).rowcount)
 
 
 def _version(db: Db, place: Place) -> int:

@@ -7,6 +7,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from agentkit.core.contracts.errors import StoreError, StoreMisused, StoreUnreachable
@@ -37,7 +38,13 @@ _PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Source(Protocol):
-    """Where connections come from."""
+    """Where connections come from.
+
+    Attributes:
+        keeps: whether whoever has one may keep it between operations.
+    """
+
+    keeps: bool
 
     def take(self) -> Db:
         """A connection that seems to be alive, in autocommit, with the schema as it should be."""
@@ -47,6 +54,10 @@ class Source(Protocol):
         """Take it back; a broken one is closed."""
         ...
 
+    def raw(self) -> AbstractContextManager[Db]:
+        """A connection for one use, whatever the schema is."""
+        ...
+
 
 class Session:
     """What a seat holds: runs operations on a connection that it takes from a source.
@@ -54,14 +65,13 @@ class Session:
     Args:
         source: where connections come from.
         place: for messages.
-        keeps: whether the connection is kept between operations.
         seconds: how long an operation may take.
     """
 
-    def __init__(self, source: Source, place: Place, *, keeps: bool, seconds: float) -> None:
+    def __init__(self, source: Source, place: Place, *, seconds: float) -> None:
         self._source = source
         self._place = place
-        self._keeps = keeps
+        self._keeps = source.keeps
         self._seconds = seconds
         self._db: Db | None = None
 
@@ -148,6 +158,8 @@ class Dialled:
         prepare: looks at each new connection before it is used.
     """
 
+    keeps = True
+
     def __init__(self, place: Place, prepare: Callable[[Db], None]) -> None:
         self._place = place
         self._prepare = prepare
@@ -169,6 +181,16 @@ class Dialled:
         """See `Source.give`."""
         with contextlib.suppress(driver().Error):
             db.close()
+
+    @contextlib.contextmanager
+    def raw(self) -> Iterator[Db]:
+        """See `Source.raw`."""
+        with driver_errors(self._place.location):
+            db = self._connect()
+        try:
+            yield db
+        finally:
+            self.give(db)
 
     def _connect(self) -> Db:
         psycopg = driver()
@@ -196,13 +218,20 @@ class Pooled:
 
     Args:
         pool: the user's.
+        place: for messages.
         prepare: looks at the first connection before it is used.
     """
 
+    keeps = False
+
     def __init__(
-        self, pool: psycopg_pool.ConnectionPool[Any], prepare: Callable[[Db], None]
+        self,
+        pool: psycopg_pool.ConnectionPool[Any],
+        place: Place,
+        prepare: Callable[[Db], None],
     ) -> None:
         self._pool = pool
+        self._place = place
         self._prepare = prepare
         self._process = os.getpid()
         self._prepared = False
@@ -210,23 +239,8 @@ class Pooled:
 
     def take(self) -> Db:
         """See `Source.take`."""
-        if os.getpid() != self._process:
-            raise StoreMisused(
-                "the store's connection pool belongs to the process that this one was forked from. "
-                "Make pool and store anew after the fork, or give the store an address instead."
-            )
-        db: Db
-        for _ in range(self._pool.max_size + 1):
-            db = self._pool.getconn(timeout=CONNECT_SECONDS)
-            if is_alive(db):
-                break
-            db.close()
-            self._pool.putconn(db)
-        else:
-            db = self._pool.getconn(timeout=CONNECT_SECONDS)
+        db = self._borrow()
         try:
-            self._modes[id(db)] = db.autocommit
-            db.autocommit = True
             if not self._prepared:
                 self._prepare(db)
                 self._prepared = True
@@ -243,6 +257,33 @@ class Pooled:
             if not db.closed:
                 db.autocommit = mode
         self._pool.putconn(db)
+
+    @contextlib.contextmanager
+    def raw(self) -> Iterator[Db]:
+        """See `Source.raw`."""
+        with driver_errors(self._place.location):
+            db = self._borrow()
+        try:
+            yield db
+        finally:
+            self.give(db)
+
+    def _borrow(self) -> Db:
+        if os.getpid() != self._process:
+            raise StoreMisused(
+                "the store's connection pool belongs to the process that this one was forked from. "
+                "Make pool and store anew after the fork, or give the store an address instead."
+            )
+        db: Db = self._pool.getconn(timeout=CONNECT_SECONDS)
+        for _ in range(self._pool.max_size):
+            if is_alive(db):
+                break
+            db.close()
+            self._pool.putconn(db)
+            db = self._pool.getconn(timeout=CONNECT_SECONDS)
+        self._modes[id(db)] = db.autocommit
+        db.autocommit = True
+        return db
 
 
 def execute(

@@ -41,15 +41,12 @@ class PostgresTransactions:
         source: where connections come from.
         place: where the tables are.
         journal: appends in them.
-        keeps: whether a connection is kept for the next one.
     """
 
-    def __init__(
-        self, source: Source, place: Place, journal: PostgresJournal, *, keeps: bool
-    ) -> None:
+    def __init__(self, source: Source, place: Place, journal: PostgresJournal) -> None:
         self.name = place.location
         self.busy_seconds = CONNECT_SECONDS + LOCK_SECONDS
-        self.keeps = keeps
+        self.keeps = source.keeps
         self._source = source
         self._place = place
         self._journal = journal

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from agentkit.core.contracts.errors import StoreMisused
 from agentkit.core.contracts.heads import (
     Claimable,
     Head,
@@ -23,42 +21,17 @@ from agentkit.core.contracts.ports import ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
+from agentkit.core.contracts.upkeep import Migration
 from agentkit.state.checkpoints.adapters import _rules as rules
-from agentkit.state.checkpoints.adapters._lanes import Seat, ThreadLane
-from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
+from agentkit.state.checkpoints.adapters._lanes import ThreadLane
+from agentkit.state.checkpoints.adapters._postgres_engine import Engine, Limits, reached
 from agentkit.state.checkpoints.adapters._postgres_heads import check_summary
-from agentkit.state.checkpoints.adapters._postgres_journal import (
-    LOCK_SECONDS,
-    Appending,
-    PostgresJournal,
-)
-from agentkit.state.checkpoints.adapters._postgres_lists import PostgresLists
-from agentkit.state.checkpoints.adapters._postgres_place import DEFAULT_SCHEMA, Place, place_of
-from agentkit.state.checkpoints.adapters._postgres_schema import prepare
-from agentkit.state.checkpoints.adapters._postgres_session import (
-    OPERATION_SECONDS,
-    Db,
-    Dialled,
-    Pooled,
-    Session,
-    SessionConnector,
-    Source,
-    execute,
-)
-from agentkit.state.checkpoints.adapters._postgres_transact import (
-    TRANSACTION_SECONDS,
-    PostgresTransactions,
-)
-from agentkit.state.checkpoints.adapters._postgres_values import PostgresValues
-from agentkit.state.checkpoints.adapters._postgres_writer import (
-    AppendWork,
-    MakeLane,
-    PostgresLane,
-    serve_group,
-)
+from agentkit.state.checkpoints.adapters._postgres_journal import LOCK_SECONDS, Appending
+from agentkit.state.checkpoints.adapters._postgres_place import DEFAULT_SCHEMA
+from agentkit.state.checkpoints.adapters._postgres_session import OPERATION_SECONDS, Db, execute
+from agentkit.state.checkpoints.adapters._postgres_transact import TRANSACTION_SECONDS
+from agentkit.state.checkpoints.adapters._postgres_writer import AppendWork, MakeLane
 from agentkit.state.checkpoints.adapters._queries import queries
-from agentkit.state.checkpoints.adapters._store_clock import StoreClock
-from agentkit.state.checkpoints.adapters._transacting import Transactions
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
 
 if TYPE_CHECKING:
@@ -112,18 +85,8 @@ class PostgresCheckpointStore(SlotMethods):
         transaction_seconds: float = TRANSACTION_SECONDS,
         lane: MakeLane = ThreadLane,
     ) -> None:
-        place, source = _reached(database, schema)
-        keeps = isinstance(database, str)
-
-        def make() -> Session:
-            return Session(source, place, keeps=keeps, seconds=operation_seconds)
-
-        self._engine = _Engine(place, make, ServerClock(clock), lane)
-        self._engine.transactions = Transactions(
-            PostgresTransactions(source, place, self._engine.journal, keeps=keeps),
-            StoreClock(clock),
-            limit_seconds=transaction_seconds,
-        )
+        limits = Limits(operation_seconds, transaction_seconds)
+        self._engine = Engine(*reached(database, schema), clock, lane, limits)
         self._scope = ""
 
     @property
@@ -290,6 +253,19 @@ class PostgresCheckpointStore(SlotMethods):
             lambda db: values.settle(db, scope, key, token=token, value=value), again=True
         )
 
+    @property
+    def can_migrate(self) -> bool:
+        """Always; see `MigrationPort`."""
+        return True
+
+    async def migrations(self) -> list[Migration]:
+        """All steps of the schema; see `MigrationPort.migrations`."""
+        return await self._engine.migrations()
+
+    async def migrate(self) -> list[Migration]:
+        """Apply what is lacking; see `MigrationPort.migrate`."""
+        return await self._engine.migrate()
+
     async def durability(self) -> PostgresDurability:
         """What the server is set to, as it says itself from within a transaction like ours."""
         sql = self._engine.place.sql(queries("postgres")["durability"])
@@ -306,75 +282,3 @@ class PostgresCheckpointStore(SlotMethods):
 
     async def _write(self, work: Callable[[Db], _T], *, again: bool) -> _T:
         return await self._engine.writer.submit(lambda session: session.run(work, again=again))
-
-
-class _Engine:
-    """What the views of one store share: two lanes, and the seat for renewals."""
-
-    def __init__(
-        self, place: Place, make: Callable[[], Session], clock: ServerClock, lane: MakeLane
-    ) -> None:
-        self.place = place
-        self.journal = PostgresJournal(place, clock)
-        self.lists = PostgresLists(place, clock)
-        self.values = PostgresValues(place, clock)
-        self.transactions: Transactions[Db]
-        connector = SessionConnector(make)
-        self._renewals = Seat(connector)
-        self.writer = lane(Seat(connector), serve_group, "agentkit-postgres-writer")
-        self.reader = lane(Seat(connector), serve_group, "agentkit-postgres-reader")
-        weakref.finalize(self, _stop, self.writer, self.reader).atexit = False
-
-    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
-        """One round trip; a second one for runs that are locked, so that nobody waits for them."""
-        if not leases:
-            return {}
-        renewed = self._renew(leases, patient=False)
-        busy = {key: lease for key, lease in leases.items() if key not in renewed}
-        return {**renewed, **self._renew(busy, patient=True)} if busy else renewed
-
-    async def aclose(self) -> None:
-        await self.reader.close()
-        self._renewals.close()
-        self.transactions.close()
-        await self.writer.close()
-
-    def _renew(self, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
-        return self._renewals.use(
-            lambda session: session.run(
-                lambda db: self.journal.renew(db, leases, patient=patient), again=True
-            )
-        )
-
-
-def _stop(*lanes: PostgresLane) -> None:
-    """The store is gone without `aclose`: its threads end, and their connections with them."""
-    for lane in lanes:
-        lane.stop()
-
-
-def _reached(database: str | psycopg_pool.ConnectionPool[Any], schema: str) -> tuple[Place, Source]:
-    """Where the database is, and where connections to it come from."""
-    if isinstance(database, str):
-        place = place_of(database, schema)
-        return place, Dialled(place, lambda db: prepare(db, place))
-    kind = type(database).__name__
-    if not hasattr(database, "getconn") or "Async" in kind:
-        raise StoreMisused(
-            f"PostgresCheckpointStore takes an address or a psycopg_pool.ConnectionPool, not "
-            f"{kind}. A pool of async connections belongs to one event loop, the store serves "
-            f"several from threads of its own: give it the address."
-        )
-    place = place_of(_conninfo(database), schema, **_address(database))
-    return place, Pooled(database, lambda db: prepare(db, place))
-
-
-def _conninfo(pool: psycopg_pool.ConnectionPool[Any]) -> str:
-    return str(pool.conninfo() if callable(pool.conninfo) else pool.conninfo)
-
-
-def _address(pool: psycopg_pool.ConnectionPool[Any]) -> dict[str, object]:
-    """What of the address a pool was given beside the connection string."""
-    found = (pool.kwargs() if callable(pool.kwargs) else pool.kwargs) or {}
-    names = ("host", "hostaddr", "port", "dbname", "user")
-    return {name: found[name] for name in names if name in found}

@@ -1,0 +1,151 @@
+"""What the views of one Postgres store share."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentkit.core.contracts.errors import StoreMisused
+from agentkit.core.contracts.heads import Lease, Renewal
+from agentkit.core.contracts.ports import ClockPort
+from agentkit.core.contracts.upkeep import Migration
+from agentkit.state.checkpoints.adapters import _postgres_schema as schema
+from agentkit.state.checkpoints.adapters._lanes import Seat
+from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
+from agentkit.state.checkpoints.adapters._postgres_errors import driver_errors
+from agentkit.state.checkpoints.adapters._postgres_journal import PostgresJournal
+from agentkit.state.checkpoints.adapters._postgres_lists import PostgresLists
+from agentkit.state.checkpoints.adapters._postgres_place import Place, place_of
+from agentkit.state.checkpoints.adapters._postgres_session import (
+    Dialled,
+    Pooled,
+    Session,
+    SessionConnector,
+    Source,
+)
+from agentkit.state.checkpoints.adapters._postgres_transact import PostgresTransactions
+from agentkit.state.checkpoints.adapters._postgres_values import PostgresValues
+from agentkit.state.checkpoints.adapters._postgres_writer import (
+    MakeLane,
+    PostgresLane,
+    serve_group,
+)
+from agentkit.state.checkpoints.adapters._store_clock import StoreClock
+from agentkit.state.checkpoints.adapters._transacting import Transactions
+
+if TYPE_CHECKING:
+    import psycopg_pool
+
+
+class Limits(NamedTuple):
+    """How long one round trip may take, and a transactional tool."""
+
+    operation_seconds: float
+    transaction_seconds: float
+
+
+class Engine:
+    """What the views of one store share: two lanes, and the seat for renewals.
+
+    Args:
+        place: where the tables are.
+        source: where connections come from.
+        clock: a test's; `None` for the server's.
+        lane: makes what operations run on.
+        limits: how long things may take.
+    """
+
+    def __init__(
+        self, place: Place, source: Source, clock: ClockPort | None, lane: MakeLane, limits: Limits
+    ) -> None:
+        self.place = place
+        self.source = source
+        server = ServerClock(clock)
+        self.journal = PostgresJournal(place, server)
+        self.lists = PostgresLists(place, server)
+        self.values = PostgresValues(place, server)
+        self.transactions = Transactions(
+            PostgresTransactions(source, place, self.journal),
+            StoreClock(clock),
+            limit_seconds=limits.transaction_seconds,
+        )
+        connector = SessionConnector(
+            lambda: Session(source, place, seconds=limits.operation_seconds)
+        )
+        self._renewals = Seat(connector)
+        self.writer = lane(Seat(connector), serve_group, "agentkit-postgres-writer")
+        self.reader = lane(Seat(connector), serve_group, "agentkit-postgres-reader")
+        weakref.finalize(self, _stop, self.writer, self.reader).atexit = False
+
+    def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        """One round trip; a second one for runs that are locked, so that nobody waits for them."""
+        if not leases:
+            return {}
+        renewed = self._renew(leases, patient=False)
+        busy = {key: lease for key, lease in leases.items() if key not in renewed}
+        return {**renewed, **self._renew(busy, patient=True)} if busy else renewed
+
+    async def migrations(self) -> list[Migration]:
+        """See `MigrationPort.migrations`."""
+        return await asyncio.to_thread(self._looked)
+
+    async def migrate(self) -> list[Migration]:
+        """See `MigrationPort.migrate`."""
+        return await asyncio.to_thread(self._migrated)
+
+    async def aclose(self) -> None:
+        """See `JournalPort.aclose`."""
+        await self.reader.close()
+        self._renewals.close()
+        self.transactions.close()
+        await self.writer.close()
+
+    def _looked(self) -> list[Migration]:
+        with self.source.raw() as db, driver_errors(self.place.location):
+            return schema.listed(db, self.place)
+
+    def _migrated(self) -> list[Migration]:
+        with self.source.raw() as db, driver_errors(self.place.location):
+            return schema.migrate(db, self.place)
+
+    def _renew(self, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
+        return self._renewals.use(
+            lambda session: session.run(
+                lambda db: self.journal.renew(db, leases, patient=patient), again=True
+            )
+        )
+
+
+def _stop(*lanes: PostgresLane) -> None:
+    """The store is gone without `aclose`: its threads end, and their connections with them."""
+    for lane in lanes:
+        lane.stop()
+
+
+def reached(database: str | psycopg_pool.ConnectionPool[Any], name: str) -> tuple[Place, Source]:
+    """Where the database is, and where connections to it come from."""
+    if isinstance(database, str):
+        place = place_of(database, name)
+        return place, Dialled(place, lambda db: schema.prepare(db, place))
+    kind = type(database).__name__
+    if not hasattr(database, "getconn") or "Async" in kind:
+        raise StoreMisused(
+            f"PostgresCheckpointStore takes an address or a psycopg_pool.ConnectionPool, not "
+            f"{kind}. A pool of async connections belongs to one event loop, the store serves "
+            f"several from threads of its own: give it the address."
+        )
+    place = place_of(_conninfo(database), name, **_address(database))
+    return place, Pooled(database, place, lambda db: schema.prepare(db, place))
+
+
+def _conninfo(pool: psycopg_pool.ConnectionPool[Any]) -> str:
+    return str(pool.conninfo() if callable(pool.conninfo) else pool.conninfo)
+
+
+def _address(pool: psycopg_pool.ConnectionPool[Any]) -> dict[str, object]:
+    """What of the address a pool was given beside the connection string."""
+    found = (pool.kwargs() if callable(pool.kwargs) else pool.kwargs) or {}
+    names = ("host", "hostaddr", "port", "dbname", "user")
+    return {name: found[name] for name in names if name in found}
