@@ -4,13 +4,15 @@ import fcntl
 import os
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import msgspec
 import pytest
 
-from agentkit.testing.crash import Campaign, ForkServer
+from agentkit.core.contracts.types import JSONObject
+from agentkit.testing.crash import SCENARIO, Campaign, ForkServer
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import report
 
@@ -102,6 +104,28 @@ def test_f057_a_worker_that_stood_still_past_its_lease_appends_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("redis", marks=pytest.mark.redis),
+    ],
+)
+def test_f057_fifty_that_stood_still_on_a_server(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """F057 on stores that workers of many machines share, at each border that there is."""
+    url: str = request.getfixturevalue({"postgres": "postgres_dsn", "redis": "redis_url"}[kind])
+    setup: JSONObject = {"store": url}
+    with ForkServer(SCENARIO, setup=setup) as server, ForkServer(SCENARIO, setup=setup) as other:
+        campaign = Campaign(server, tmp_path, store=url)
+        endings = [_stop_and_overtake(campaign, other, border) or "" for border in range(3, 53)]
+
+    assert sum("LeaseLost" in ending for ending in endings) > 40
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_f057_at_every_border(campaign: Campaign, successor: ForkServer) -> None:
     """F057 wherever a worker on a small run stood still, and at every other border of a longer one;
@@ -185,16 +209,19 @@ def _holds_a_lock(folder: Folder) -> bool:
     """Whether the process was stopped in the middle of a commit of another of its threads, or in
     the sink: then nobody can go on beside it, however the leases stand.
     """
-    connection = apsw.Connection(str(folder.path / "runs.db"))
     try:
-        connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+        if not folder.url:
+            _write_nothing(folder.path / "runs.db")
         with (folder.path / "effects.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (apsw.BusyError, BlockingIOError):
         return True
-    finally:
-        connection.close()
     return False
+
+
+def _write_nothing(path: Path) -> None:
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("BEGIN IMMEDIATE; ROLLBACK")
 
 
 def _stops(pid: int) -> bool:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentkit.core.contracts.errors import StoreDamaged, StoreError, StoreUnreachable
+from agentkit.state.checkpoints.adapters._sqlite_locks import writer_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,10 +50,7 @@ def driver_errors(path: str) -> Iterator[None]:
 def _translate(exc: apsw.Error, path: str) -> StoreError:
     apsw = driver()
     if isinstance(exc, apsw.BusyError | apsw.LockedError | apsw.ProtocolError):
-        return StoreUnreachable(
-            f"the store {path} is locked by another process for longer than this one waits. "
-            f"See which process holds it, for instance with `fuser {path}`, and try again."
-        )
+        return _locked(path)
     if isinstance(exc, apsw.FullError):
         return StoreUnreachable(
             f"the disk of the store {path} is full ({exc}). Free some space and resume."
@@ -73,3 +71,16 @@ def _translate(exc: apsw.Error, path: str) -> StoreError:
             f"restore a backup."
         )
     return StoreError(f"the store {path} failed: {type(exc).__name__}: {exc}")
+
+
+def _locked(path: str) -> StoreUnreachable:
+    writer = writer_of(path)
+    if not writer:
+        return StoreUnreachable(
+            f"the store {path} is locked by another process for longer than this one waits. "
+            f"See which process holds it, for instance with `fuser {path}`, and try again."
+        )
+    return StoreUnreachable(
+        f"the store {path} is being written by {writer} for longer than this one waits. Let that "
+        f"process go on or end it, and try again."
+    )
