@@ -46,7 +46,7 @@ async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> Ru
 
     Raises:
         JournalDamaged: see `codec.decode_rows`; also where the head, which moves with every append,
-            counts more entries than there are.
+            counts more entries than there are, or tells of another last one.
         JournalTooNew: see `codec.decode_rows`.
     """
     head = await port.head(run_id) if upto is None else None
@@ -54,10 +54,13 @@ async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> Ru
         return RunState.unread(head)
     state = RunState(run_id)
     await _catch_up(port, state, upto)
-    if head is None or state.seq >= head.seq:
+    if head is None or state.seq > head.seq or (state.seq, state.check) == (head.seq, head.check):
         return state
-    if await port.head(run_id) == head:
-        raise damaged(run_id, state.seq + 1, f"entry {state.seq + 1} is missing")
+    again = await port.head(run_id)
+    if again is not None and (again.seq, again.check) == (head.seq, head.check):
+        if state.seq < head.seq:
+            raise damaged(run_id, state.seq + 1, f"entry {state.seq + 1} is missing")
+        raise damaged(run_id, state.seq, "its checksum is not the one that the head tells")
     return await load(port, run_id)  # the run was deleted while it was read
 
 
