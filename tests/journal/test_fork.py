@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentkit.core.contracts import entries as e
@@ -616,7 +617,8 @@ async def test_a_decision_that_was_not_applied_yet_is_not_the_forks() -> None:
 
     made = await Checkpointer(port=store).fork(RUN, version=2, new_run_id="f")
 
-    assert [question] == list(made.questions)
+    asked = msgspec.structs.replace(question, path=("f", *question.path[1:]))
+    assert [asked] == list(made.questions)
     assert {} == (await load(store, "f")).decided
     assert () == (await load(store, RUN)).questions
 
