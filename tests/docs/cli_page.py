@@ -19,7 +19,8 @@ HEAD = """\
 Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compares the two.
 
 - The store is `--store`, else `AGENTKIT_STORE_URL`, else `sqlite:///agentkit.db`. `run` makes a
-  store that is not there yet, `doctor` notes it, and every other command leaves with 6.
+  store that is not there yet, and so do `import`, `migrate` and the destination of `copy`; `doctor`
+  notes it, and every other command leaves with 6.
 - With `--json` standard output is one JSON document, errors included: `error`, `message`, `run` and
   `facts`. Without it the answer alone goes to standard output; where the run stops before its end,
   that is what the model said last, and the exit code tells. What happens on the way, and what an
