@@ -15,6 +15,7 @@ from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
+from agentkit.testing.servers.processes import wait_until
 from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
 
 pytestmark = pytest.mark.redis
@@ -430,8 +431,4 @@ def ttl(client: redis.Redis, key: str) -> int:
 
 async def gone(client: redis.Redis, key: str) -> None:
     """Wait until the server has let the key go."""
-    for _ in range(2_000):
-        if not client.exists(key):
-            return
-        await asyncio.sleep(0.005)
-    pytest.fail(f"{key} is still there")
+    wait_until(lambda: not client.exists(key), what=f"{key} is gone")

@@ -41,7 +41,15 @@ from agentkit.state.checkpoints.slots_mixin import SlotMethods
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["HEAD_TTL_SECONDS", "LOG_TTL_SECONDS", "RedisCheckpointStore", "RedisDurability"]
+__all__ = [
+    "HEAD_TTL_SECONDS",
+    "LOG_TTL_SECONDS",
+    "PATIENCE_SECONDS",
+    "TIMEOUT_SECONDS",
+    "RedisCheckpointStore",
+    "RedisDurability",
+    "store_of_url",
+]
 
 LOG_TTL_SECONDS = 86_400.0
 """How long the entries of an ended run stay."""
