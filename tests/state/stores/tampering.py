@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import JournalPort
@@ -66,7 +66,7 @@ def _redis(change: Change, *, url: str) -> None:
     kind = redis.RedisCluster if "cluster" in url else redis.Redis
     client = kind(host=host.rpartition("@")[2], port=int(port.partition(",")[0]))
     [key] = client.scan_iter("agent:log:*")
-    elements: list[bytes] = client.lrange(key, 0, -1)
+    elements = cast("list[bytes]", client.lrange(key, 0, -1))
     client.delete(key)
     changed = change([(element, b"") for element in elements])
     if changed:
@@ -74,8 +74,8 @@ def _redis(change: Change, *, url: str) -> None:
     client.close()
 
 
-def tamper(store: JournalPort, run: str, change: Change, *, address: Callable[[], str]) -> bool:
-    """Change a run's entries where they are kept; false for a store without a way in yet.
+def tamper(store: JournalPort, run: str, change: Change, *, address: Callable[[], str]) -> None:
+    """Change a run's entries where they are kept.
 
     Args:
         store: looks at the scope without a tenant.
