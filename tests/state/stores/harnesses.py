@@ -16,7 +16,7 @@ from agentkit.state.checkpoints.adapters import (
     StoreWrapper,
 )
 from agentkit.testing import FaultyStore
-from agentkit.testing.conformance import Capability, Harness
+from agentkit.testing.conformance import Capability, ClockKind, Harness
 from agentkit.testing.servers import PgBouncer, PostgresServer, RedisCluster, RedisServer
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class MemoryHarness(Harness):
     """A memory store is an object: there is no second handle on it."""
 
     name = "memory"
-    clock = "held"
+    clock: ClockKind = "held"
     lacks: Mapping[Capability, str] = {"handles": "another object is another store"}
 
     async def new_place(self) -> str:
@@ -94,15 +94,16 @@ class PostgresHarness(Harness):
 
 
 class RedisHarness(Harness):
-    """A prefix of its own for each place."""
+    """A prefix of its own for each place; the default user has any password."""
 
     clock = "held"
     opener = "agentkit.state.checkpoints.adapters:open_store"
     lacks: Mapping[Capability, str] = {"elapsed": "a server has its wall clock alone"}
+    secrets = ("hunter2",)
 
     def __init__(self, server: RedisServer | RedisCluster) -> None:
         self.name = type(server).__name__
-        self._url = server.url
+        self._url = server.url.replace("://", "://default:hunter2@")
 
     async def new_place(self) -> str:
         """A prefix that no key has yet."""

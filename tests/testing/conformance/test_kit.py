@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from agentkit.core.contracts.ports import Checkpoint, CheckpointPort, ClockPort, JournalPort
-from agentkit.state.checkpoints.adapters import StoreWrapper
+from agentkit.core.runtime import SystemClock
+from agentkit.core.testing import FakeClock
+from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
 from agentkit.testing.conformance import (
     CAPABILITIES,
     CHECKS,
@@ -72,6 +74,47 @@ class FiveHarness(Harness):
         return FiveMethods()
 
 
+class RealHarness(MemoryHarness):
+    """A store whose time has to be waited for."""
+
+    clock = "real"
+
+    def open(self, place: str, clock: ClockPort) -> JournalPort:
+        """By the machine's own clock."""
+        return InMemoryCheckpointStore()
+
+
+class JumpingClock(SystemClock):
+    """Goes on by itself, and can be made to jump."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        """With what was jumped over."""
+        return super().now() + self.ahead
+
+    def elapsed(self) -> float:
+        """With what was jumped over."""
+        return super().elapsed() + self.ahead
+
+
+class MovedHarness(MemoryHarness):
+    """A store whose own clock goes on, and which can be told that time has passed."""
+
+    clock = "moved"
+
+    def __init__(self) -> None:
+        self._clock = JumpingClock()
+
+    def open(self, place: str, clock: ClockPort) -> JournalPort:
+        """By the clock that jumps."""
+        return InMemoryCheckpointStore(clock=self._clock)
+
+    async def let_pass(self, place: str, clock: FakeClock, seconds: float) -> None:
+        """Jump."""
+        self._clock.ahead += seconds
+
+
 def harness_of(wrap: Callable[[JournalPort], JournalPort]) -> Harness:
     """The memory store, spoilt."""
     return WrappedHarness(MemoryHarness(), wrap)
@@ -101,6 +144,19 @@ async def test_without_a_sin_the_same_checks_are_kept() -> None:
     report = await check_store(harness_of(BadStore), checks=checks)
 
     assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("kind", [MovedHarness, pytest.param(RealHarness, marks=pytest.mark.slow)])
+async def test_a_store_whose_clock_cannot_be_held_is_checked_all_the_same(
+    kind: type[Harness],
+) -> None:
+    """Only what happens at an exact instant is left out."""
+    report = await check_store(kind())
+
+    assert report.ok, report.text()
+    left_out = {one.check for one in report.verdicts if "cannot be held" in one.reason}
+    assert "leases.a-lease-lapses-at-the-exact-instant" in left_out
+    assert "leases.a-lease-that-lapsed-can-be-taken" not in left_out
 
 
 async def test_a_report_is_readable() -> None:

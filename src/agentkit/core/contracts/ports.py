@@ -100,6 +100,9 @@ class JournalPort(CheckpointPort, Protocol):
     scope is simply not there. Every method but `renew` is a coroutine. Durable means: survives
     the loss of power, for stores that say so.
 
+    Run ids, owners and keys are checked as `slots.check_id` does: `InvalidId`. Any other text is
+    kept and compared as it is, or is `InvalidId` where the store cannot hold it.
+
     One object may be used from several event loops and threads, one after the other or at once;
     a forked child opens its own connections.
     """
