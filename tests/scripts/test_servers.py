@@ -67,12 +67,14 @@ class Machine:
         calls = (self.folder / "calls").read_text().splitlines()
         return Outcome(done.returncode, calls, done.stderr, done.stdout)
 
-    def run(self, commands: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, commands: str, *, shell: str = "/bin/sh", **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
         """Run commands in a shell that has sourced the script."""
         (self.folder / "uid").write_text(str(self.uid))
         (self.folder / "calls").write_text("")
         return subprocess.run(
-            ["/bin/sh", "-c", f". {ROOT}/scripts/_servers.sh; policy=$PWD/policy; {commands}"],
+            [shell, "-c", f". {ROOT}/scripts/_servers.sh; policy=$PWD/policy; {commands}"],
             cwd=self.folder,
             env={"PATH": f"{self.folder}/bin:/usr/bin:/bin", **environment},
             capture_output=True,
@@ -171,11 +173,14 @@ def test_in_ci_what_cannot_be_had_is_a_failure(machine: Machine, variable: str) 
         assert outcome.calls
 
 
-def test_the_script_works_where_errors_end_the_shell(machine: Machine) -> None:
-    """Sourced by a script with `set -eu`, it does not end that script by itself."""
+@pytest.mark.parametrize(("shell", "strict"), [("/bin/sh", "-eu"), ("bash", "-euo pipefail")])
+def test_the_script_works_where_errors_end_the_shell(
+    machine: Machine, shell: str, strict: str
+) -> None:
+    """Sourced by a script that ends at an error, it does not end that script by itself."""
     machine.lacks(EVERYTHING, after_apt=EVERYTHING, after_pip=EVERYTHING)
     (machine.folder / "bin" / "apt-get").write_text("#!/bin/sh\nexit 100\n")
 
-    done = machine.run("set -eu; get_servers; echo on")
+    done = machine.run(f"set {strict}; get_servers; echo on", shell=shell)
 
     assert (0, "on\n") == (done.returncode, done.stdout)
