@@ -17,6 +17,7 @@ PACKAGES = (
     "agentkit.models.providers.frontiers",
     "agentkit.state.checkpoints",
     "agentkit.state.checkpoints.adapters",
+    "agentkit.state.upkeep",
     "agentkit.testing.conformance",
     "agentkit.testing.crashtest",
     "agentkit.tools",

@@ -16,7 +16,17 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 
-__all__ = ["LIST_RUNS", "OF_ONE_RUN", "Moved", "Outcome", "Selection", "left_out", "selected"]
+__all__ = [
+    "LIST_RUNS",
+    "OF_ONE_RUN",
+    "Found",
+    "Moved",
+    "Outcome",
+    "Selection",
+    "each_scope",
+    "left_out",
+    "selected",
+]
 
 LIST_RUNS = 1000
 """Runs that are listed at a time."""
