@@ -8,7 +8,7 @@ import pytest
 from agentkit.testing.provider import Answer, CallSpec, StrictProvider
 from tests.docs.snippets import ROOT, Reader
 
-ON_SERVERS = {"use-redis"}
+ON_SERVERS = {"use-postgres", "use-redis"}
 """Pages that need a server, and have tests of their own."""
 
 PAGES = sorted(

@@ -15,7 +15,11 @@ from agentkit.cli.session import run_command
 from agentkit.core.contracts.errors import AgentkitError
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.runtime import SystemClock
-from agentkit.state.checkpoints.adapters import RedisCheckpointStore, SqliteCheckpointStore
+from agentkit.state.checkpoints.adapters import (
+    PostgresCheckpointStore,
+    RedisCheckpointStore,
+    SqliteCheckpointStore,
+)
 from agentkit.state.checkpoints.places import in_memory, missing_file
 
 __all__ = ["examine"]
@@ -114,6 +118,8 @@ async def _store(store: JournalPort) -> list[_Finding]:
     if isinstance(store, SqliteCheckpointStore):
         findings += await _durability(store)
         findings += _file_system(Path(where.removeprefix("sqlite:///")).parent)
+    if isinstance(store, PostgresCheckpointStore):
+        findings += await _postgres_durability(store)
     if isinstance(store, RedisCheckpointStore):
         findings += await _redis_durability(store)
     return findings
@@ -135,6 +141,17 @@ async def _durability(store: SqliteCheckpointStore) -> list[_Finding]:
     settings = await store.durability()
     safe = settings.journal_mode == "wal" and settings.synchronous == "FULL"
     text = f"journal_mode={settings.journal_mode}, synchronous={settings.synchronous}"
+    why = "an acknowledged entry survives power loss" if safe else "entries may be lost"
+    return [_Finding("durability", "ok" if safe else "bad", f"{text}: {why}")]
+
+
+async def _postgres_durability(store: PostgresCheckpointStore) -> list[_Finding]:
+    settings = await store.durability()
+    safe = settings.fsync == "on" and settings.full_page_writes == "on"
+    text = (
+        f"synchronous_commit={settings.synchronous_commit}, fsync={settings.fsync}, "
+        f"full_page_writes={settings.full_page_writes}"
+    )
     why = "an acknowledged entry survives power loss" if safe else "entries may be lost"
     return [_Finding("durability", "ok" if safe else "bad", f"{text}: {why}")]
 
