@@ -56,7 +56,7 @@ install_packages() {
         chmod 755 "$policy"
     fi
     { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
-        --no-install-recommends $packages; } >&2 || :
+        --no-install-recommends $packages; } >&2
     if command -v systemctl >/dev/null; then
         systemctl disable $packages >/dev/null 2>&1 || :
         systemctl stop $packages >/dev/null 2>&1 || :

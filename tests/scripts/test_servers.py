@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 # What the machine lacks is a file with a kind on each line. Installing takes lines out of it.
-PYTHON = """cat missing"""
+PYTHON = """cat missing; [ ! -s missing ]"""
 APT = """
 echo "apt-get $* policy:$(sh "$PWD/policy" >/dev/null 2>&1; echo $?)" >>calls
 case "$*" in *install*) cp after-apt missing ;; esac
@@ -63,7 +63,7 @@ class Machine:
 
     def get_servers(self, **environment: str) -> Outcome:
         """Run it, as scripts/test does."""
-        done = self.run("get_servers; status=$?; echo $PATH; exit $status", **environment)
+        done = self.run('get_servers; s=$?; echo $PATH; exec sh -c "exit $s"', **environment)
         calls = (self.folder / "calls").read_text().splitlines()
         return Outcome(done.returncode, calls, done.stderr, done.stdout)
 
