@@ -252,7 +252,8 @@ class Servers:
         code = code_of_answer(answer) if self.address.kind == "cluster" else ""
         if code not in {"MOVED", "ASK"}:
             return answer
-        place = (str(getattr(answer, "host", "")), int(getattr(answer, "port", 0)))
+        host, _, port = str(answer).rpartition(" ")[2].rpartition(":")  # "MOVED slot host:port"
+        place = (host, int(port))
         if code == "MOVED":
             self._owners = []
         return self._link(place).exchange([call], asking=code == "ASK")[0]
