@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import JSONObject
 from agentkit.state.journal.codec import decode_rows
 from agentkit.state.journal.journal import load
 from agentkit.testing.crash import ForkServer
@@ -68,10 +70,8 @@ def test_f069_a_kill_at_every_border_of_a_cancel_leaves_a_run_that_ends_cancelle
     assert [False, True] == sorted(set(ends))
 
 
-def _plain(job: workers.Job) -> dict[str, object]:
-    import msgspec
-
-    plain: dict[str, object] = msgspec.to_builtins(job)
+def _plain(job: workers.Job) -> JSONObject:
+    plain: JSONObject = msgspec.to_builtins(job)
     return plain
 
 
@@ -95,14 +95,6 @@ async def _assert_cancelled(folder: Folder) -> None:
     assert "" == head.owner
     assert CALLS == len(outcomes)
     assert {"cancelled", "in_doubt"} >= set(outcomes)
-    found = check(
-        Evidence(
-            run=RUN,
-            rows=rows,
-            head=head,
-            effects=tuple(folder.effects.read()),
-            tools=TOOLS,
-            scope="",
-        )
-    )
+    effects = tuple(folder.effects.read())
+    found = check(Evidence(run=RUN, rows=rows, head=head, effects=effects, tools=TOOLS, scope=""))
     assert not found, report(found)

@@ -40,6 +40,8 @@ def test_the_column_of_ways_to_set_names_parameters_that_exist() -> None:
     homes = {
         "@tool": "agentkit.tool",
         "claude": "agentkit.models.providers.frontiers.claude",
+        "drain": "agentkit.agents.drain",
+        "run_command": "agentkit.tools.run_command",
         "Invoker": "agentkit.Invoker",
         "ReActCognition": "agentkit.ReActCognition",
         "Services": "agentkit.Services",

@@ -67,6 +67,7 @@ class CallRunner:
         check: raises where the drive may not act any more.
         recording: makes `ToolContext.record` and `once` durable.
         late: hears of the outcome of an attempt that had been given up, whenever that may be.
+        owner: names this worker, for the tools' contexts.
     """
 
     def __init__(
@@ -80,11 +81,13 @@ class CallRunner:
         check: Callable[[], None],
         recording: Recording,
         late: Callable[[e.ToolFinished], None],
+        owner: str = "",
     ) -> None:
         self._run_id = run_id
         self._scope = scope
         self._identity = identity
         self._epoch = epoch
+        self._owner = owner
         self._threads = threads
         self._check = check
         self._recording = recording
@@ -237,6 +240,7 @@ class CallRunner:
             identity=self._identity,
             idempotency_key=started.key,
             fencing_token=self._epoch,
+            owner=self._owner,
             attempt=started.attempt,
             recorder=lambda name, produce: self._record(started, name, produce),
             keeper=lambda key, ttl, produce: self._keep(started, key, ttl, produce),

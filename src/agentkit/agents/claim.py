@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from agentkit.agents.leftovers import kill_leftovers
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
@@ -172,6 +173,7 @@ class _Opening(NamedTuple):
             if cancelled is not None:
                 raise cancelled  # it came while the lease was on its way to us
             if await self._is_wanted(journal):
+                kill_leftovers(journal.state)
                 await journal.commit(lambda now: self._first(now, tenure.lease), lane="")
                 tenure.note_seen(journal.state.seq)
                 opened = True

@@ -106,6 +106,7 @@ class Drive:
             check=self._tenure.check,
             recording=recording,
             late=self._reports.tell_later,
+            owner=self._tenure.lease.owner,
         )
         wake = partial(self._runner.tell, News())
         self.listener = Listener(self._journal, attention, clock=context.services.clock, wake=wake)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from agentkit.agents.decisions import check_decision_texts, refuse_if_cancelled
+from agentkit.agents.leftovers import kill_leftovers
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, NoteRefused, RunInUse
 from agentkit.core.contracts.heads import Lease
@@ -149,6 +150,7 @@ async def _carry_out(port: JournalPort, state: RunState, *, clock: ClockPort) ->
             run_id, owner, LEASE_SECONDS, supersede=head.epoch if dead else None
         )
         journal = Journal(port, await load_known(port, run_id), clock=clock, lease=lease)
+        kill_leftovers(journal.state)
         await journal.commit(
             lambda now: _end(now, lease), lane=state.main_lane, release=lambda _: True
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentkit.core.contracts.transactions import Transaction
+    from agentkit.tools.commands import CommandResult, CommandTimedOut, run_command
     from agentkit.tools.context import ToolContext
     from agentkit.tools.decorator import FunctionTool, Tool, tool
     from agentkit.tools.reconcile import CannotHappen, Done, Reconciled, Unknown
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentsInvalid",
     "CannotHappen",
+    "CommandResult",
+    "CommandTimedOut",
     "Done",
     "FunctionTool",
     "Reconciled",
@@ -24,12 +27,16 @@ __all__ = [
     "ToolContext",
     "Transaction",
     "Unknown",
+    "ask_human",
+    "run_command",
     "tool",
 ]
 
 _HOMES = {
     "ArgumentsInvalid": "agentkit.tools.schema",
     "CannotHappen": "agentkit.tools.reconcile",
+    "CommandResult": "agentkit.tools.commands",
+    "CommandTimedOut": "agentkit.tools.commands",
     "Done": "agentkit.tools.reconcile",
     "FunctionTool": "agentkit.tools.decorator",
     "Reconciled": "agentkit.tools.reconcile",
@@ -37,6 +44,8 @@ _HOMES = {
     "ToolContext": "agentkit.tools.context",
     "Transaction": "agentkit.core.contracts.transactions",
     "Unknown": "agentkit.tools.reconcile",
+    "ask_human": "agentkit.tools.human",
+    "run_command": "agentkit.tools.commands",
     "tool": "agentkit.tools.decorator",
 }
 

@@ -49,7 +49,9 @@ class ToolContext:
         attempt: 1 for the first attempt of this call.
         tool: the tool's name.
         call_id: the provider's label of the call; it is no identity.
-        recorder, keeper, reporter: see `Recorder`, `Keeper`, `Reporter`; for the runtime.
+        owner: names the worker that makes the attempt, as its lease does.
+        recorder, keeper, reporter, waiter: see `Recorder`, `Keeper`, `Reporter`, `Waiter`; for the
+            runtime.
         loop: the loop in which these run; for the runtime.
     """
 
@@ -61,6 +63,7 @@ class ToolContext:
     attempt: int = 1
     tool: str = ""
     call_id: str = ""
+    owner: str = ""
     recorder: Recorder = field(default_factory=lambda: _in_memory({}), repr=False)
     keeper: Keeper = field(default_factory=lambda: _kept_in_memory({}), repr=False)
     reporter: Reporter = field(default=lambda _text: None, repr=False)
