@@ -1,8 +1,12 @@
 """Postgres: connections that break, servers that restart, networks that say nothing, forks."""
 
 import asyncio
+import gc
+import inspect
 import os
 import threading
+from collections.abc import Generator
+from contextlib import suppress
 
 import psycopg_pool
 import pytest
@@ -10,8 +14,10 @@ from psycopg.rows import dict_row
 
 from agentkit.core.contracts.errors import StoreMisused, StoreUnreachable
 from agentkit.core.contracts.heads import Head, Lease, Renewal
+from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import PostgresCheckpointStore
 from agentkit.state.checkpoints.adapters import _postgres_session as session
+from agentkit.state.checkpoints.adapters._postgres_errors import NoAnswer
 from agentkit.testing.servers import PostgresServer, Proxy
 from agentkit.testing.servers.ports import take_port
 from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
@@ -227,3 +233,45 @@ async def test_a_pool_of_one_event_loop_is_refused(desk: Desk) -> None:
 
     with pytest.raises(StoreMisused, match="give it the address"):
         PostgresCheckpointStore(pool)  # type: ignore[arg-type] # that is the point
+
+
+async def test_a_store_that_is_forgotten_leaves_no_connection(desk: Desk) -> None:
+    """Without `aclose` its threads end with it, and every connection is closed."""
+    name = f"{desk.schema}-forgotten"
+    store = desk.store(f"{desk.dsn}?application_name={name}")
+    lease = await started(store, "r")
+    await store.head("r")
+    store.renew({"r": lease})
+    there = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    assert [(3,)] == desk.sql(there, name)
+
+    del store
+    gc.collect()
+
+    while desk.sql(there, name) != [(0,)]:  # noqa: ASYNC110 (the server ends the sessions)
+        await asyncio.sleep(0)
+
+
+def test_only_silence_counts() -> None:
+    """As long as bytes move nothing is given up, however long it takes in all."""
+
+    def turns() -> Generator[str, int, str]:
+        for _ in range(3):
+            yield "read"
+        return "all of it"
+
+    clock = FakeClock()
+    slow, silent = (session._until(turns(), clock, 10.0) for _ in range(2))
+    for waiting in (slow, silent):
+        next(waiting)
+    for ready in (1, 0, 1):
+        clock.advance(9.0 if ready else 0.5)
+        if ready:
+            with suppress(StopIteration):
+                slow.send(ready)
+        else:
+            slow.send(ready)
+
+    with pytest.raises(NoAnswer, match="within 10 seconds"):
+        silent.send(0)
+    assert inspect.getgeneratorstate(slow) == inspect.GEN_CLOSED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentkit.core.contracts.errors import StoreMisused
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """How long one round trip may take, and a transactional tool."""
+    """How long the server may be silent, and a transactional tool may take."""
 
     operation_seconds: float
     transaction_seconds: float
@@ -77,7 +77,8 @@ class Engine:
         self._renewals = Seat(connector)
         self.writer = lane(Seat(connector), serve_group, "agentkit-postgres-writer")
         self.reader = lane(Seat(connector), serve_group, "agentkit-postgres-reader")
-        weakref.finalize(self, _stop, self.writer, self.reader).atexit = False
+        closing = (self._renewals.close, self.transactions.close)
+        weakref.finalize(self, _stop, closing, (self.writer, self.reader)).atexit = False
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """One round trip; a second one for runs that are locked, so that nobody waits for them."""
@@ -118,8 +119,10 @@ class Engine:
         )
 
 
-def _stop(*lanes: PostgresLane) -> None:
+def _stop(closing: Sequence[Callable[[], None]], lanes: Sequence[PostgresLane]) -> None:
     """The store is gone without `aclose`: its threads end, and their connections with them."""
+    for close in closing:
+        close()
     for lane in lanes:
         lane.stop()
 

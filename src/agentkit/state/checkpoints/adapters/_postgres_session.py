@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 Db: TypeAlias = "psycopg.Connection[Any]"
 
 OPERATION_SECONDS = 10.0
-"""How long one round trip may take before its connection is given up."""
+"""How long nothing may move within a round trip before its connection is given up."""
 
 _UNREAD_PARTS = 10
 _PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -65,7 +65,7 @@ class Session:
     Args:
         source: where connections come from.
         place: for messages.
-        seconds: how long an operation may take.
+        seconds: how long the server may be silent.
     """
 
     def __init__(self, source: Source, place: Place, *, seconds: float) -> None:
@@ -76,7 +76,7 @@ class Session:
         self._db: Db | None = None
 
     def run(self, work: Callable[[Db], _T], *, again: bool) -> _T:
-        """Run one operation, at most `seconds` long.
+        """Run one operation, as long as the server is not silent for too long.
 
         Args:
             work: makes its round trip.
@@ -320,20 +320,19 @@ def is_alive(db: Db) -> bool:
 
 @contextlib.contextmanager
 def bounded(db: Db, seconds: float) -> Iterator[None]:
-    """Within it the driver waits for the server until `seconds` have passed, then raises.
+    """Within it the driver waits for the server until nothing has moved for `seconds`, then raises.
 
     A connection through which nothing comes any more is not told from one whose server takes its
-    time; both are given up.
+    time; both are given up. One that is slow with many bytes is not.
 
     Raises:
         NoAnswer: the time is over; the connection is not to be used any more.
     """
     clock = SystemClock()
-    until = clock.elapsed() + seconds
     wait = db.wait
 
     def waiting(turns: Generator[Any, Any, _T], *options: float) -> _T:
-        return wait(_until(turns, clock, until, seconds), *options)
+        return wait(_until(turns, clock, seconds), *options)
 
     db.wait = waiting  # type: ignore[assignment] # every operation of the driver waits by it
     try:
@@ -343,14 +342,17 @@ def bounded(db: Db, seconds: float) -> Iterator[None]:
 
 
 def _until(
-    turns: Generator[Any, Any, _T], clock: ClockPort, until: float, seconds: float
+    turns: Generator[Any, Any, _T], clock: ClockPort, seconds: float
 ) -> Generator[Any, Any, _T]:
     """The driver's own turns of waiting, as long as there is time."""
+    until = clock.elapsed() + seconds
     try:
         wanted = next(turns)
         while True:
             ready = yield wanted
-            if not ready and clock.elapsed() >= until:
+            if ready:
+                until = clock.elapsed() + seconds
+            elif clock.elapsed() >= until:
                 raise NoAnswer(f"within {seconds:g} seconds")
             wanted = turns.send(ready)
     except StopIteration as end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from agentkit.core.contracts.errors import StoreError
@@ -63,36 +63,48 @@ def serve_group(session: Session, works: Sequence[Work]) -> list[Outcome]:
     outcomes: dict[int, Outcome] = {}
     appends = [(at, work) for at, work in enumerate(works) if isinstance(work, AppendWork)]
     for batch in _batches(appends):
-        for (at, _), outcome in zip(batch, _append(session, batch), strict=True):
-            outcomes[at] = outcome
+        outcomes.update(_append(session, batch, outcomes))
     for at, work in enumerate(works):
         if at not in outcomes:
             outcomes[at] = _outcome(session, work, outcomes)
     return [outcomes[at] for at in range(len(works))]
 
 
-def _append(session: Session, batch: Sequence[tuple[int, AppendWork]]) -> list[Outcome]:
-    works = [work for _, work in batch]
-    if len(works) > 1:
+def _append(
+    session: Session, batch: Sequence[tuple[int, AppendWork]], before: Mapping[int, Outcome]
+) -> dict[int, Outcome]:
+    """The outcomes of one statement's appends; one by one where one of them spoils it for all."""
+    failed = _gone(session, before)
+    if len(batch) > 1 and failed is None:
+        group = [work.new for _, work in batch]
         try:
-            return append_all(session, works[0].journal, [work.new for work in works])
+            found = append_all(session, batch[0][1].journal, group)
+            return dict(zip((at for at, _ in batch), found, strict=True))
         except StoreError as error:
-            if not is_own(error):
-                return [Outcome(error=_again(error)) for _ in works]
+            failed = None if is_own(error) else error
+    if failed is not None:
+        return {at: Outcome(error=_again(failed)) for at, _ in batch}
     settled: dict[int, Outcome] = {}
-    for at, work in enumerate(works):
+    for at, work in batch:
         settled[at] = _outcome(session, work, settled)
-    return list(settled.values())
+    return settled
 
 
-def _outcome(session: Session, work: Work, before: dict[int, Outcome]) -> Outcome:
-    failed = next((one.error for one in before.values() if isinstance(one.error, StoreError)), None)
-    if failed is not None and not session.connected:
+def _outcome(session: Session, work: Work, before: Mapping[int, Outcome]) -> Outcome:
+    failed = _gone(session, before)
+    if failed is not None:
         return Outcome(error=_again(failed))
     try:
         return Outcome(work(session))
     except Exception as exc:  # noqa: BLE001 (whoever awaits the operation gets it)
         return Outcome(error=exc)
+
+
+def _gone(session: Session, before: Mapping[int, Outcome]) -> StoreError | None:
+    """Why an earlier operation failed, if there is no connection any more."""
+    if session.connected:
+        return None
+    return next((one.error for one in before.values() if isinstance(one.error, StoreError)), None)
 
 
 def _batches(

@@ -66,7 +66,7 @@ class PostgresCheckpointStore(SlotMethods):
         schema: where the tables are.
         clock: for tests: judges leases and epochs instead of the server's.
         transaction_seconds: longest time of a transactional tool.
-        operation_seconds: how long one round trip may take before its connection is given up.
+        operation_seconds: how long the server may be silent before its connection is given up.
         lane: makes what operations run on; a simulator puts its own in place of threads.
 
     Raises:
