@@ -115,6 +115,13 @@ async def test_a_file_that_is_cut_off_anywhere_is_told(kept: int, lines: list[by
         assert any(f"line {len(cut)}" in str(error) or "cut off" in str(error) for error in errors)
 
 
+async def test_a_file_that_lacks_its_last_lines_is_told(lines: list[bytes]) -> None:
+    """Also where it ends between two runs, or with the last one: only the end is the end."""
+    for kept in range(len(lines)):
+        assert _intact(lines[:kept])[1], kept
+    assert [] == _intact(lines)[1]
+
+
 async def test_lines_that_are_moved_removed_or_doubled_are_told(lines: list[bytes]) -> None:
     """Each by its run and line; runs that are whole are read all the same."""
     at = _place(lines, b'"run":"b"') + 2
