@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
+from typing import cast
+
+import msgspec
 
 from agentkit.core.contracts.errors import AgentkitError, InvalidId
+from agentkit.core.contracts.heads import RunStatus
 from agentkit.core.contracts.once import keeps_values
 from agentkit.core.contracts.ports import Checkpoint, CheckpointStatus
 from agentkit.core.contracts.slots import agent_slot
@@ -106,6 +110,38 @@ async def deleting_matches_no_pattern(it: Bench) -> None:
         equal(f"rows of {run[:40]!r}", expected=rows(1), actual=await store.read(run))
 
 
+@ids.check("JournalPort.entomb", "tombstones")
+async def entombing_matches_no_pattern(it: Bench) -> None:
+    """Of ended runs with hostile names exactly the one that is named loses its entries."""
+    store, left = it.store, set(HOSTILE)
+    ended = summary("done", updated_at=1)
+    for run in HOSTILE:
+        await store.append(run, rows(1), after=0, lease=None, summary=ended)
+
+    for run in HOSTILE[::2]:
+        equal(f"entombed {run[:40]!r}", expected=True, actual=await store.entomb(run, updated_at=1))
+        left.remove(run)
+        found = {one for one in HOSTILE if await store.read(one)}
+        equal("runs with entries", expected=left, actual=found)
+
+
+@ids.check("JournalPort.claimable", "due")
+async def agents_of_due_runs_may_have_any_name(it: Bench) -> None:
+    """A worker that serves an agent with a hostile name gets its runs and no others."""
+    for number, agent in enumerate(HOSTILE):
+        due = msgspec.structs.replace(summary(agent=agent), due_at=0)
+        await it.store.append(f"r{number:02}", rows(1), after=0, lease=None, summary=due)
+
+    for number, agent in enumerate(HOSTILE):
+        found = [(one.run, one.agent) for one in await it.store.claimable(agents=[agent])]
+        expected = [(f"r{number:02}", agent)]
+        equal(f"what is due of {agent[:40]!r}", expected=expected, actual=found)
+    for text in REFUSED:
+        attempt = it.store.claimable(agents=[text])
+        found_none = await _answer(attempt, f"what is due of {text[:20]!r}")
+        equal(f"what is due of {text[:20]!r}", expected=[], actual=found_none or [])
+
+
 @ids.check("Summary")
 async def agents_may_have_any_name(it: Bench) -> None:
     """The name comes back as it was given, and finds its own runs and no others."""
@@ -128,6 +164,9 @@ async def a_filter_that_fits_nothing_finds_nothing(it: Bench) -> None:
     for text in (*HOSTILE, *REFUSED):
         found = await _answer(it.store.list_runs(agent=text), f"a list of runs of {text[:20]!r}")
         equal(f"runs of {text[:20]!r}", expected=([], ""), actual=found or ([], ""))
+        status = it.store.list_runs(status=cast("RunStatus", text))
+        found = await _answer(status, f"a list of runs that are {text[:20]!r}")
+        equal(f"runs that are {text[:20]!r}", expected=([], ""), actual=found or ([], ""))
 
 
 @ids.check("JournalPort.scoped")
@@ -173,11 +212,22 @@ async def slots_may_have_any_name(it: Bench) -> None:
         equal(f"latest of {slot[:40]!r}", expected=saved, actual=await it.port.latest(slot))
         versions = await it.port.list_versions(slot)
         equal(f"versions of {slot[:40]!r}", expected=[1], actual=versions)
+        first = await it.port.at_version(slot, 1)
+        equal(f"version 1 of {slot[:40]!r}", expected=saved, actual=first)
+    for number, text in enumerate(HOSTILE, 1):
+        await it.port.delete(agent_slot(text, text))
+        page, _ = await it.store.list_runs()
+        equal("how many runs are left", expected=len(HOSTILE) - number, actual=len(page))
     for text in REFUSED[2:]:
         slot = f"{text}:agent:a"
         save = it.port.save(Checkpoint(slot, 1, CheckpointStatus.RUNNING, {}))
         await refused(InvalidId, save, what=f"save in {slot!r}")
         await _answer(it.port.latest(slot), f"latest of {slot!r}")
+        await _answer(it.port.at_version(slot, 1), f"version 1 of {slot!r}")
+        await _answer(it.port.list_versions(slot), f"versions of {slot!r}")
+        await _answer(it.port.delete(slot), f"delete of {slot!r}")
+    odd = it.port.save(Checkpoint("r:agent:a", 1, "'; DROP TABLE x --", {}))
+    await _answer(odd, "saving a checkpoint with a hostile status")
 
 
 @ids.check("OncePort", "values")

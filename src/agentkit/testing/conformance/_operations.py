@@ -105,10 +105,14 @@ def _operation(random: Random, kind: Kind) -> Operation:
 
 
 class Player:
-    """Plays operations on one store; its answers tell epochs by their order, not their numbers."""
+    """Plays operations on a store, through one handle after the other if there are more.
 
-    def __init__(self, store: JournalPort, scope: Scope) -> None:
-        self._store = store.scoped(scope)
+    Its answers tell epochs by their order, not their numbers.
+    """
+
+    def __init__(self, store: JournalPort, scope: Scope, *others: JournalPort) -> None:
+        self._views = [one.scoped(scope) for one in (store, *others)]
+        self._store = self._views[0]
         self._scope = scope.key
         self._leases: dict[str, list[Lease]] = {}
         self._epochs: dict[tuple[str, int], str] = {}
@@ -118,6 +122,8 @@ class Player:
 
     async def play(self, operation: Operation) -> object:
         """What the store answers; of an error its type."""
+        self._views.append(self._views.pop(0))
+        self._store = self._views[0]
         try:
             return await self._answer(operation)
         except AgentkitError as exc:

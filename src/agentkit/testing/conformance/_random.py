@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random  # noqa: TID251 - seeded: a sequence can be repeated
 
 from agentkit.core.contracts.once import keeps_values
+from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
@@ -25,6 +26,12 @@ _SHOWN = 12
 async def a_store_answers_as_the_memory_store_does(it: Bench) -> None:
     """The same seeded sequences of operations get the same answers from both."""
     await _against_memory(it, range(1, 21))
+
+
+@randomly.check("JournalPort", "handles")
+async def a_store_answers_alike_through_several_handles(it: Bench) -> None:
+    """The same, each operation through another handle than the one before it."""
+    await _against_memory(it, range(501, 511), it.another(), it.another())
 
 
 @randomly.check("JournalPort", slow=True)
@@ -47,13 +54,13 @@ async def another_scope_changes_no_answer_in_many_sequences(it: Bench) -> None:
     await _beside_another_scope(it, range(2_000, 2_080))
 
 
-async def _against_memory(it: Bench, seeds: Sequence[int]) -> None:
+async def _against_memory(it: Bench, seeds: Sequence[int], *others: JournalPort) -> None:
     clock = it.clock if it.harness.clock == "held" else FakeClock()
     memory = InMemoryCheckpointStore(clock=clock)
     for seed in seeds:
         scope = Scope(f"seed {seed}")
         operations = sequence(_dice(seed), _LENGTH, without=_without(it))
-        ours, theirs = Player(it.store, scope), Player(memory, scope)
+        ours, theirs = Player(it.store, scope, *others), Player(memory, scope)
         for number, operation in enumerate(operations):
             if operation.kind == "pass":
                 seconds = operation.at * TTL_SECONDS / 2

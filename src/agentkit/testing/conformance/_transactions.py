@@ -8,9 +8,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from agentkit.core.contracts.errors import (
     EntryTooLarge,
     HeadMoved,
+    InvalidId,
     LeaseLost,
     StatementRefused,
     TransactionOver,
@@ -135,9 +138,7 @@ async def a_transaction_may_release(it: Bench) -> None:
     till = _Till(it)
     lease = await till.ready()
     last = Proposal((row(2, "paid"),), summary("done"), release=True)
-
     await _transact(it.store, lease, till.pay, lambda _: last)
-
     head = await it.store.head("r")
     found = head and (head.owner, head.summary)
     equal("owner and summary", expected=("", summary("done")), actual=found)
@@ -161,16 +162,17 @@ async def what_does_not_hold_any_more_keeps_the_tool_from_running(it: Bench) -> 
     """A head that moved and a lease that was lost are noticed before `act` is called."""
     till = _Till(it)
     lease = await till.ready()
-    entered: list[str] = []
+    entered: list[Transaction] = []
 
-    def act(_: Transaction) -> str:
-        entered.append("entered")
-        return "paid"
+    def act(transaction: Transaction) -> None:
+        entered.append(transaction)
 
     await it.store.append("r", rows(2), after=1, lease=None, summary=summary())
-    await refused(HeadMoved, _transact(it.store, lease, act, _outcome), what="act after 1, of 2")
+    await refused(
+        HeadMoved, _transact(it.store, lease, act, lambda _: None), what="act after 1, of 2"
+    )
     await it.store.acquire("r", "heir", TTL_SECONDS, supersede=lease.epoch)
-    late = _transact(it.store, lease, act, _outcome, after=2)
+    late = _transact(it.store, lease, act, lambda _: None, after=2)
     await refused(LeaseLost, late, what="act under a lease that was taken over")
 
     equal("what was called", expected=[], actual=entered)
@@ -242,6 +244,20 @@ async def a_refused_statement_does_nothing_and_the_tool_goes_on(it: Bench) -> No
     equal("statements that went through", expected=[], actual=unrefused)
     equal("whether it was committed", expected=True, actual=committed)
     equal("the effects", expected=[500, 700], actual=await till.payments())
+
+
+@transactions.check("TransactionalPort.transact")
+async def an_impossible_run_id_is_refused(it: Bench) -> None:
+    """As by every other method, before anything is begun."""
+    till = _Till(it)
+    lease = await till.ready()
+
+    for run in ("", "a\x00b", "a\nb", "a\ud800b", "x" * 513):
+        wrong = msgspec.structs.replace(lease, run=run)
+        attempt = _transact(it.store, wrong, till.pay, _outcome)
+        await refused(InvalidId, attempt, what=f"a transaction of {run[:20]!r}")
+
+    equal("the effects", expected=[], actual=await till.payments())
 
 
 @transactions.check("Transaction")

@@ -190,7 +190,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
         behind = rules.from_cursor(cursor)
-        rules.check_text(agent, what="agent")
+        rules.check_text(status, agent, what="status or agent")
         lists, scope = self._engine.lists, self._scope
         return await self._engine.reader.submit(
             lambda db: lists.page(db, scope, status=status, agent=agent, limit=limit, behind=behind)
