@@ -172,7 +172,7 @@ async def test_a_report_is_readable() -> None:
         "read: the docstring of JournalPort.append",
         "kept    slots.slots-are-apart",
         "not offered: transactions: it has no transactions for tools",
-        "memory in a NotAtomic: 1 kept, 1 broken, 12 not offered",
+        f"memory in a NotAtomic: 1 kept, 1 broken, {len(_of('transactions'))} not offered",
     ):
         assert line in text
 

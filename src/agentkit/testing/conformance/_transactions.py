@@ -104,9 +104,8 @@ class _Till:
         """What the table holds."""
         found: list[tuple[SqlValue, ...]] = []
         head = await self._store.head("look")
-        lease = await self._store.acquire(
-            "look", "auditor", TTL_SECONDS, supersede=head.epoch if head else None
-        )
+        last = head.epoch if head else None
+        lease = await self._store.acquire("look", "auditor", TTL_SECONDS, supersede=last)
 
         def look(transaction: Transaction) -> None:
             found.extend(transaction.execute(self.sql("SELECT cents FROM payment ORDER BY cents")))
@@ -195,9 +194,8 @@ async def nobody_takes_the_run_nor_leaves_a_note_while_the_tool_works(it: Bench)
 
     ours = asyncio.ensure_future(_transact(it.store, lease, act, _outcome))
     await inside.wait()
-    note = asyncio.ensure_future(
-        other.append("r", rows(2, text="note"), after=1, lease=None, summary=summary())
-    )
+    late = other.append("r", rows(2, text="note"), after=1, lease=None, summary=summary())
+    note = asyncio.ensure_future(late)
     takeover = asyncio.ensure_future(other.acquire("r", "heir", TTL_SECONDS, supersede=lease.epoch))
     done, _ = await asyncio.wait({note, takeover}, timeout=0.2)
     go_on.set()
