@@ -358,24 +358,25 @@ async def test_a_socket_in_the_file_system_will_do() -> None:
         await store.aclose()
 
 
-async def test_connections_are_ours_and_end_with_the_store(redis_url: str) -> None:
+async def test_connections_are_ours_and_end_with_the_store() -> None:
     """Three at most, none after `aclose`, and none when the object is just dropped."""
-    client = redis.Redis.from_url(redis_url)
+    with RedisServer(save="") as server:
+        client = redis.Redis.from_url(server.url)
 
-    def connections() -> int:
-        return len(cast("list[object]", client.client_list())) - 1
+        def connections() -> int:
+            return len(cast("list[object]", client.client_list())) - 1
 
-    store = Store(redis_url)
-    lease = await started(store, "r")
-    store.renew({"r": lease})
-    await store.read("r")
-    assert 3 == connections()
-    await store.aclose()
-    wait_until(lambda: connections() == 0, what="all connections are closed")
-    await grow(store, lease, 2, 1)
-    del store
-    gc.collect()
-    wait_until(lambda: connections() == 0, what="all connections are closed")
+        store = Store(server.url)
+        lease = await started(store, "r")
+        store.renew({"r": lease})
+        await store.read("r")
+        assert 3 == connections()
+        await store.aclose()
+        wait_until(lambda: connections() == 0, what="all connections are closed")
+        await grow(store, lease, 2, 1)
+        del store
+        gc.collect()
+        wait_until(lambda: connections() == 0, what="all connections are closed")
 
 
 async def test_a_forked_child_has_its_own_connections(redis_url: str) -> None:

@@ -50,9 +50,6 @@ class Wire(Protocol):
     def disconnect(self) -> None:
         """Close it."""
 
-    def pack_commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[bytes]:
-        """Encode commands."""
-
     def send_packed_command(self, command: list[bytes], check_health: bool) -> None:  # noqa: FBT001 (theirs)
         """Send encoded commands."""
 

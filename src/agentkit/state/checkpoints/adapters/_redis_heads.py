@@ -113,6 +113,22 @@ def head_of(run: str, found: Found) -> Head:
         ) from exc
 
 
+def head_after(run: str, said: Sequence[bytes], *, summary: Summary) -> Head:
+    """The head that the script `append` has left, whose summary is the one that it was given."""
+    now_ms, seq, check, epoch, owner, expires_ms, claims, recoveries = said
+    left = (int(expires_ms) - int(now_ms)) / 1000 if owner else 0.0
+    return Head(
+        run,
+        seq=int(seq),
+        check=bytes.fromhex(check.decode()),
+        epoch=int(epoch),
+        owner=owner.decode(),
+        expires_in_seconds=left,
+        recoveries=int(claims) + int(recoveries or 0),
+        summary=summary if int(seq) else None,
+    )
+
+
 def _head_of(run: str, found: Found) -> Head:
     seq, owner = int(found.seq), found.owner.decode()
     expires = (int(found.expires_ms) - int(found.now_ms)) / 1000 if owner else 0.0

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-import msgspec
-
 from agentkit.core.contracts.errors import (
     AgentkitError,
     JournalDamaged,
@@ -24,6 +22,7 @@ from agentkit.state.checkpoints.adapters._redis_heads import (
     element_of,
     fields_of,
     found_in,
+    head_after,
     head_of,
     rows_of,
     run_keys,
@@ -158,19 +157,21 @@ class RedisJournal:
         if before:
             yield before
         code, *said = yield from self._acted(run, keys, call)
-        head = head_of(run, found_in(said[0])) if said[0] is not None else None
-        if head is None or code == b"refused":
-            raise rules.refusal(run, head=head, lease=new.lease, after=new.after)
-        if code != b"written" or head.summary is None:
+        if code != b"written":
+            head = None if said[0] is None else head_of(run, found_in(said[0]))
+            if head is None or code == b"refused":
+                raise rules.refusal(run, head=head, lease=new.lease, after=new.after)
             return head
-        started, due = cast("list[bytes]", said[1:])
+        *left, started, due = cast("list[bytes]", said)
+        head = head_after(run, left, summary=new.summary)
+        if head.summary is None:
+            return head
         after = self._due.after(scope, run, due_at, due_before=int(due) if due else None)
         if str(started_at).encode() != started:
             after += self._index.after(scope, run, started_at)
         if after:
             yield after
-        # As it was given: the same, with what it shares with others kept shared.
-        return msgspec.structs.replace(head, summary=new.summary)
+        return head
 
     def read(self, scope: str, run: str, *, after: int, limit: int) -> Steps[list[Row]]:
         """See `JournalPort.read`."""

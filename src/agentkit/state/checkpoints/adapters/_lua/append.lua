@@ -2,7 +2,7 @@
 -- ARGV[5] the seq to append after, [6] epoch and [7] owner of the lease, both '' for a note,
 -- [8] '1' to release, [9] to [11] see `keep`, [12] how many field names and values follow;
 -- behind them the check of the last row, if there are rows, and the rows
--- Returns written, head, start and due time before | there, head | refused, head or nil | what `unusable` and
+-- Returns written, what has changed of the head, start and due time before | there, head | refused, head or nil | what `unusable` and
 -- `doubtful` say.
 
 local head = load()
@@ -63,4 +63,6 @@ for i, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
 end
 put(head, fields)
 keep(head, 9)
-return {'written', shown(head), started_ms, due_ms}
+local tip = redis.call('LLEN', KEYS[2]) > 0 and head.check or ''
+return {'written', whole(NOW), head.seq, tip, head.epoch, head.owner, head.expires_ms,
+  head.claims, head.recoveries, started_ms, due_ms}
