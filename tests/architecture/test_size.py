@@ -9,7 +9,9 @@ FILE_LINES = 400
 FUNCTION_LINES = 50
 
 # Where the rule would make the code worse: "path" or "path::function", and why.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "src/agentkit/core/contracts/entries.py": "the facts stand side by side, as their union does",
+}
 LONG_FUNCTIONS: dict[str, str] = {
     "src/agentkit/tools/decorator.py::tool": "its docstring is where every option is described",
 }

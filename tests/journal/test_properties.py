@@ -67,7 +67,15 @@ def _seen(state: RunState) -> bytes:
             lane.transcript.repairs,
             list(lane.transcript.view()),
             [
-                [call.index, call.attempt, call.started, call.outcome, call.question, call.decision]
+                [
+                    call.index,
+                    call.attempt,
+                    call.started,
+                    call.outcome,
+                    call.question,
+                    call.decision,
+                    [(name, one.attempt, one.how, one.value) for name, one in call.waits.items()],
+                ]
                 for call in (lane.turn.calls if lane.turn is not None else ())
             ],
         ]
@@ -87,7 +95,17 @@ _records = st.builds(
     st.sampled_from(["{}", '{"a":1}', "not json", '{"\\u0000":1}']),
 )
 _outcomes = st.sampled_from(
-    ["ok", "error", "unknown", "retrying", "skipped", "duplicate", "not_started", "in_doubt"]
+    [
+        "ok",
+        "error",
+        "unknown",
+        "retrying",
+        "skipped",
+        "duplicate",
+        "not_started",
+        "in_doubt",
+        "rejected",
+    ]
 )
 _any_body: st.SearchStrategy[e.Body] = st.one_of(
     st.builds(
@@ -122,6 +140,30 @@ _any_body: st.SearchStrategy[e.Body] = st.one_of(
     st.builds(e.OutcomeReported, _turn, _index, st.integers(0, 3), _outcomes, st.just("told")),
     st.builds(e.ValueRecorded, _turn, _index, st.just("n"), st.just("1")),
     st.builds(e.Decided, st.sampled_from(["q3", "q4", "q5"]), st.just("skip"), st.just("d")),
+    st.builds(
+        e.WaitStarted,
+        _turn,
+        _index,
+        st.sampled_from(["w1", "w2"]),
+        st.sampled_from(["time", "event"]),
+        st.integers(0, 2),
+        st.sampled_from(["", "paid"]),
+    ),
+    st.builds(
+        e.QuestionAsked,
+        _turn,
+        _index,
+        st.just("input"),
+        _names,
+        st.just("{}"),
+        st.just("d"),
+        st.just(("answer",)),
+        st.just("?"),
+        name=st.sampled_from(["w1", "w3"]),
+    ),
+    st.builds(e.WaitEnded, _turn, _index, st.sampled_from(["w1", "w2"]), st.sampled_from(["time"])),
+    st.builds(e.EventReceived, st.just("paid"), st.just("1"), st.sampled_from(["e1", "e2", "e3"])),
+    st.builds(e.MessageAdded, st.just("more"), st.just(""), st.sampled_from(["m1", "m2"])),
     st.builds(
         e.LeaseTaken, st.just("o"), st.sampled_from(["resume", "takeover"]), st.integers(0, 3)
     ),

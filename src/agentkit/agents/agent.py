@@ -23,7 +23,7 @@ from agentkit.agents.stream import RunStream
 from agentkit.agents.transact import check_store
 from agentkit.core.contracts.errors import InvalidSpec, RunInterrupted
 from agentkit.core.contracts.model import LLMPort
-from agentkit.core.contracts.types import Decision
+from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.contracts.values import to_text
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import DriveRecord
@@ -159,7 +159,7 @@ class Agent:
     async def resume(
         self,
         run_id: str,
-        decisions: Mapping[str, Decision | str] | None = None,
+        decisions: Mapping[str, Decision | JSON] | None = None,
         ctx: RunContext | None = None,
         *,
         store: str | None = None,
@@ -190,7 +190,7 @@ class Agent:
     def resume_stream(
         self,
         run_id: str,
-        decisions: Mapping[str, Decision | str] | None,
+        decisions: Mapping[str, Decision | JSON] | None,
         ctx: RunContext,
         *,
         wait_seconds: float = LEASE_SECONDS,
@@ -209,7 +209,7 @@ class Agent:
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=None)
         return self._stream(setting, None, wait_seconds, deltas=True, decisions=decisions)
 
-    async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | str]) -> Recorded:
+    async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | JSON]) -> Recorded:
         run_id, services = setting.context.correlation_id, setting.context.services
         admit(await load_known(setting.port, run_id), self._spec(), task=None, now_ms=0)
         return await record_decisions(
@@ -243,7 +243,7 @@ class Agent:
         wait_seconds: float,
         *,
         deltas: bool,
-        decisions: Mapping[str, Decision | str] | None = None,
+        decisions: Mapping[str, Decision | JSON] | None = None,
     ) -> RunStream:
         setting.warn_if_volatile(self._registry.side_effecting())
         return RunStream(
@@ -261,7 +261,7 @@ class Agent:
         record: DriveRecord,
         *,
         deltas: bool,
-        decisions: Mapping[str, Decision | str] | None,
+        decisions: Mapping[str, Decision | JSON] | None,
     ) -> AsyncGenerator[AgentEvent, None]:
         """The one way in which a run is started or continued."""
         async with aclosing(setting):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from agentkit.agents.recording import Recording
 from agentkit.agents.registry import Checked
 from agentkit.agents.transact import TransactionalCall
+from agentkit.agents.waiting import Waiting
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import LeaseLost, StatementRefused
 from agentkit.core.contracts.ports import ToolThreads
@@ -21,7 +22,7 @@ from agentkit.tools import Tool, ToolContext, reconcile
 from agentkit.tools.execute import Attempt
 from agentkit.tools.outcome import Ended, judge, result_of
 
-__all__ = ["CallRunner", "Done", "Item", "Looked", "News", "Told"]
+__all__ = ["CallRunner", "Done", "Item", "Left", "Looked", "News", "Told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,18 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A call waits; its attempt is over, and on record as such."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class News:
     """The heartbeat heard of a moved head or a lost lease."""
 
 
-Item: TypeAlias = Done | Looked | Told | News
+Item: TypeAlias = Done | Looked | Told | Left | News
 
 
 class CallRunner:
@@ -66,6 +74,7 @@ class CallRunner:
         threads: where synchronous tools run.
         check: raises where the drive may not act any more.
         recording: makes `ToolContext.record` and `once` durable.
+        waiting: records what tools wait for.
         late: hears of the outcome of an attempt that had been given up, whenever that may be.
         owner: names this worker, for the tools' contexts.
     """
@@ -80,6 +89,7 @@ class CallRunner:
         threads: ToolThreads,
         check: Callable[[], None],
         recording: Recording,
+        waiting: Waiting,
         late: Callable[[e.ToolFinished], None],
         owner: str = "",
     ) -> None:
@@ -91,6 +101,7 @@ class CallRunner:
         self._threads = threads
         self._check = check
         self._recording = recording
+        self._waiting = waiting
         self._late = late
         self._attempts: dict[int, Attempt] = {}
         self._transactions: dict[int, TransactionalCall] = {}
@@ -118,7 +129,11 @@ class CallRunner:
             message = f"run {self._run_id!r}: call {call.index} has no tool or intent to start by"
             raise AssertionError(message)
         self._under_way[call.index] = started
-        attempt = started.attempt
+        attempt, uncounted = started.attempt, call.interrupted
+
+        def done(ended: Ended | BaseException) -> Done:
+            return _done(tool, turn, call.index, attempt, ended, tries=attempt - uncounted)
+
         if tool.transactional:
             self._transactions[call.index] = TransactionalCall(
                 tool,
@@ -127,24 +142,22 @@ class CallRunner:
                 started=started,
                 threads=self._threads,
                 check=self._check,
-                judge=lambda ended: _done(tool, turn, call.index, attempt, ended).finished,
+                judge=lambda ended: done(ended).finished,
                 leave=lambda: self._under_way.pop(call.index, None),
             )
             self._wake.set()
             return
 
         def report(ended: Ended | BaseException) -> None:
-            done = _done(tool, turn, call.index, attempt, ended)
+            end = done(ended)
             if self._closing and isinstance(ended, Ended) and not ended.started:
-                done = Done(
-                    call.index, e.ToolFinished(turn, call.index, "not_started", "", attempt)
-                )
-            self.tell(done)
+                end = Done(call.index, e.ToolFinished(turn, call.index, "not_started", "", attempt))
+            self.tell(end)
 
         def late(ended: Ended) -> None:
-            done = _done(tool, turn, call.index, attempt, ended)
-            if done.finished is not None and done.finished.outcome not in OPEN_OUTCOMES:
-                self._late(done.finished)
+            finished = done(ended).finished
+            if finished is not None and finished.outcome not in OPEN_OUTCOMES:
+                self._late(finished)
 
         self._attempts[call.index] = Attempt(
             tool,
@@ -169,7 +182,10 @@ class CallRunner:
             look,
             {name: value for name, value in arguments.items() if name in wanted},
             replace(
-                self._context(call, started, tool), recorder=_not_by_looking, keeper=_not_by_looking
+                self._context(call, started, tool),
+                recorder=_not_by_looking,
+                keeper=_not_by_looking,
+                waiter=_not_by_looking,
             ),
             key="",
             threads=self._threads,
@@ -226,7 +242,7 @@ class CallRunner:
     def _take(self) -> list[Item]:
         items, self._items = self._items, []
         for item in items:
-            if isinstance(item, Done | Looked):
+            if isinstance(item, Done | Looked | Left):
                 self._attempts.pop(item.index, None)
                 self._under_way.pop(item.index, None)
         return items
@@ -245,6 +261,12 @@ class CallRunner:
             recorder=lambda name, produce: self._record(started, name, produce),
             keeper=lambda key, ttl, produce: self._keep(started, key, ttl, produce),
             reporter=lambda text: self._report(started, text),
+            waiter=self._waiting.waiter(
+                started,
+                under_way=lambda: self._under_way.get(started.index) is started,
+                check=lambda name: self._check_attempt(started, name),
+                leave=lambda: self._leave(started),
+            ),
             loop=self._loop,
         )
 
@@ -264,12 +286,20 @@ class CallRunner:
         self._check_attempt(started, key)
         return await self._recording.once(key, ttl_seconds, produce)
 
+    def _leave(self, started: e.ToolStarted) -> None:
+        """End an attempt that waits."""
+        attempt = self._attempts.get(started.index)
+        if attempt is not None and self._under_way.get(started.index) is started:
+            del self._under_way[started.index]
+            attempt.leave()
+            self.tell(Left(started.index))
+
     def _check_attempt(self, started: e.ToolStarted, name: str) -> None:
         """Refuse an attempt that was left behind when it ran out of time or its drive ended:
         another call may stand in its place by now.
         """
         if started.transactional:
-            text = "record() and once() are not for a transactional tool: it is one unit already"
+            text = "a transactional tool is one unit already: it takes no record(), once() or wait"
             raise StatementRefused(f"{started.name}: {text}, so {name!r} was not done")
         if self._under_way.get(started.index) is not started:
             text = f"this attempt at {started.name} is over, so {name!r} was not done"
@@ -280,18 +310,27 @@ class CallRunner:
             self.tell(Told(started.index, text))
 
 
-async def _not_by_looking(*_: object) -> JSON:
-    raise StatementRefused("record() and once() are not for a reconcile function: it only looks")
+async def _not_by_looking(*_: object) -> NoReturn:
+    raise StatementRefused("a reconcile function only looks: it takes no record(), once() or wait")
 
 
 def _is_known(finished: e.ToolFinished | None) -> bool:
     return finished is not None and finished.outcome in {"ok", "not_started"}
 
 
-def _done(tool: Tool, turn: int, index: int, attempt: int, ended: Ended | BaseException) -> Done:
+def _done(
+    tool: Tool,
+    turn: int,
+    index: int,
+    attempt: int,
+    ended: Ended | BaseException,
+    *,
+    tries: int,
+) -> Done:
+    """What the end of this attempt means, which is number `tries` of those that count."""
     if isinstance(ended, BaseException):
         return Done(index, None, ended)
-    result = judge(tool, ended, attempt)
+    result = judge(tool, ended, tries)
     outcome: e.Outcome = "retrying" if result.retry else result.outcome
     return Done(index, e.ToolFinished(turn, index, outcome, result.content, attempt))
 

@@ -269,6 +269,9 @@ def admit(state: RunState, spec: AgentSpec, *, task: str | None, now_ms: int) ->
             f"run {run_id!r} waits for decisions on {ids}; answer with "
             "agent.resume(run_id, {id: decision}, ctx) or `agentkit resume`"
         )
+        if not ids:
+            what = ", ".join(wait.event or wait.name for wait in state.waits)
+            message = f"run {run_id!r} waits for {what}; resume it once that has come"
         raise RunSuspended(message, run_id=run_id, questions=state.questions)
     return state.parked is None
 

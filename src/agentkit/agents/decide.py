@@ -139,6 +139,7 @@ def due_calls(
         and call.outcome is None
         and call.started is not None
         and call.started_epoch == epoch
+        and not call.asleep
     ]
     if not any(policy.reconciles for policy in policies):
         return Dispatch(ready, [])
@@ -276,7 +277,7 @@ def last_words(
     asked = [] if asking is None else _cut_off(lane, asking)
     turn = open_turn(state, spec)
     calls = [call for call in turn.calls if call.outcome is None] if turn is not None else []
-    mine = [call for call in calls if call.started_epoch == epoch]
+    mine = [call for call in calls if call.started_epoch == epoch and not call.asleep]
     undone = [call.index for call in mine if (call.index, call.attempt) not in dispatched]
     known = {
         call.index: ended[call.index]

@@ -9,7 +9,7 @@ from agentkit.agents.decisions import Check, by_question, check_decisions
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
 from agentkit.core.contracts.slots import agent_lane
-from agentkit.core.contracts.types import Decision
+from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.runtime import SystemChance, SystemClock
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load_known
@@ -32,7 +32,7 @@ class Recorded(NamedTuple):
 async def record_decisions(
     port: JournalPort,
     run_id: str,
-    decisions: Mapping[str, Decision | str],
+    decisions: Mapping[str, Decision | JSON],
     *,
     clock: ClockPort | None = None,
     chance: ChancePort | None = None,

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import AlreadyDecided, InvalidDecision, NoteRefused
-from agentkit.core.contracts.types import Decision, Question
-from agentkit.core.contracts.values import encode_value, parse_arguments, to_text
+from agentkit.core.contracts.answers import answer_problem
+from agentkit.core.contracts.errors import (
+    AlreadyDecided,
+    InvalidDecision,
+    NoteRefused,
+    ResultNotStorable,
+)
+from agentkit.core.contracts.types import JSON, Decision, Question
+from agentkit.core.contracts.values import (
+    decode_value,
+    encode_value,
+    normalise,
+    parse_arguments,
+    to_text,
+)
 from agentkit.state.journal.fold import RunState
 
 __all__ = [
@@ -20,7 +32,7 @@ __all__ = [
     "refuse_if_cancelled",
 ]
 
-NEED_VALUE = ("done", "failed", "edit")
+NEED_VALUE = ("done", "failed", "edit", "answer")
 """Answers that carry something: what happened, or the arguments to run with."""
 
 Check: TypeAlias = Callable[[Question, Decision], None]
@@ -29,7 +41,7 @@ Check: TypeAlias = Callable[[Question, Decision], None]
 
 def check_decisions(
     state: RunState,
-    decisions: Mapping[str, Decision | str],
+    decisions: Mapping[str, Decision | JSON],
     *,
     now_ms: int = 0,
     check: Check = lambda _question, _decision: None,
@@ -51,19 +63,17 @@ def check_decisions(
     refuse_if_cancelled(state)
     notes = []
     for question_id, given in by_question(state, decisions).items():
-        decision = _typed(state, question_id, given)
         earlier = state.decided.get(question_id)
+        question = next((q for q in state.questions if q.id == question_id), None)
+        decision = _answer(given) if _is_input(question, earlier) else None
+        decision = decision or _typed(state, question_id, given)
         if earlier is not None:
             _check_repeated(state, earlier, decision)
             continue
-        question = next((q for q in state.questions if q.id == question_id), None)
         if question is None:
             message = f"run {state.run_id!r} has no open question {question_id!r}; {_open(state)}"
             raise InvalidDecision(message)
-        _check_allowed(state, question, decision)
-        _check_in_time(state, question, now_ms)
-        _check_edit(state, question, decision)
-        check_decision_texts(state, question.id, decision)
+        _check_fitting(state, question, decision, now_ms=now_ms)
         check(question, decision)
         notes.append(
             e.Decided(
@@ -78,9 +88,22 @@ def check_decisions(
     return notes
 
 
+def _is_input(question: Question | None, earlier: e.Decided | None) -> bool:
+    """Whether a tool asks, or asked, so that anything is an answer."""
+    return earlier.answer == "answer" if earlier else bool(question and question.kind == "input")
+
+
+def _check_fitting(state: RunState, question: Question, decision: Decision, *, now_ms: int) -> None:
+    _check_allowed(state, question, decision)
+    _check_in_time(state, question, now_ms)
+    _check_edit(state, question, decision)
+    _check_answer(state, question, decision)
+    check_decision_texts(state, question.id, decision)
+
+
 def by_question(
-    state: RunState, decisions: Mapping[str, Decision | str]
-) -> dict[str, Decision | str]:
+    state: RunState, decisions: Mapping[str, Decision | JSON]
+) -> dict[str, Decision | JSON]:
     """The decisions by question id, each question once.
 
     Raises:
@@ -90,7 +113,7 @@ def by_question(
     if not isinstance(checked, Mapping):
         message = f"run {state.run_id!r}: decisions are given by question, {{'q7': 'skip'}}; not"
         raise InvalidDecision(f"{message} {decisions!r}")
-    found: dict[str, Decision | str] = {}
+    found: dict[str, Decision | JSON] = {}
     for name, decision in decisions.items():
         question_id = _question_id(state, name)
         if question_id in found:
@@ -136,6 +159,26 @@ def refuse_if_cancelled(state: RunState) -> None:
     why = f" ({cancelled.reason})" if cancelled.reason else ""
     message = f"run {state.run_id!r} was cancelled{by}{why}; it takes nothing any more"
     raise NoteRefused(message, run_id=state.run_id)
+
+
+def _check_answer(state: RunState, question: Question, decision: Decision) -> None:
+    """Refuse what the tool that asks has said is no answer."""
+    if question.kind != "input":
+        return
+    about = f"run {state.run_id!r}, question {question.id}"
+    try:
+        value = normalise(decision.value)
+    except ResultNotStorable as exc:
+        raise InvalidDecision(f"{about}: the answer cannot be kept: {exc}") from exc
+    schema = decode_value(question.schema) if question.schema else {}
+    problem = answer_problem(schema, value) if isinstance(schema, dict) else ""
+    if problem:
+        raise InvalidDecision(f"{about}: {problem}")
+
+
+def _answer(given: object) -> Decision:
+    """What is given to a tool that asks is the answer itself, whatever it is."""
+    return given if isinstance(given, Decision) else Decision("answer", cast("JSON", given))
 
 
 def _typed(state: RunState, question_id: str, given: object) -> Decision:

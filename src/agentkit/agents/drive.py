@@ -15,7 +15,7 @@ from functools import partial
 
 from agentkit.agents.asking import SLACK_SECONDS, Asking
 from agentkit.agents.attention import Attention
-from agentkit.agents.calls import CallRunner, Done, Item, Looked, News, Told
+from agentkit.agents.calls import Done, Item, Left, Looked, News, Told
 from agentkit.agents.claim import Claimed
 from agentkit.agents.decide import (
     Action,
@@ -34,10 +34,10 @@ from agentkit.agents.decide import (
 )
 from agentkit.agents.listening import Listener
 from agentkit.agents.pump import told_while_running
-from agentkit.agents.recording import Recording
 from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.reports import Reports
 from agentkit.agents.result import AgentEvent
+from agentkit.agents.runners import runner_for
 from agentkit.agents.spec import AgentSpec
 from agentkit.agents.telling import CurrentTurn, Teller
 from agentkit.agents.transact import TransactionalCall
@@ -92,21 +92,16 @@ class Drive:
         self._teller = Teller(self._turn)
         self._dispatched: set[tuple[int, int]] = set()
         self._ended: dict[int, e.ToolFinished] = {}
+        self._moved = False
         self._verdicts: dict[int, Verdict] = {}
         self._reports = Reports(self._journal, spec, token=context.services.chance.token)
-        recording = Recording(
-            self._journal, lane=spec.lane, check=self._tenure.check, services=context.services
-        )
-        self._runner = CallRunner(
-            run_id=context.correlation_id,
-            scope=context.scope,
-            identity=context.identity,
-            epoch=self._epoch,
+        self._runner = runner_for(
+            self._journal,
+            self._tenure,
+            context,
+            lane=spec.lane,
             threads=threads,
-            check=self._tenure.check,
-            recording=recording,
             late=self._reports.tell_later,
-            owner=self._tenure.lease.owner,
         )
         wake = partial(self._runner.tell, News())
         self.listener = Listener(self._journal, attention, clock=context.services.clock, wake=wake)
@@ -252,8 +247,9 @@ class Drive:
 
     async def _settle(self) -> list[AgentEvent]:
         """Record what has ended, and begin what follows from it."""
-        if not (self._ended or self._verdicts):
+        if not (self._ended or self._verdicts or self._moved):
             return []
+        self._moved = False
         events = await self._record(self._after_outcomes)
         self._ended.clear()
         self._verdicts.clear()
@@ -317,6 +313,9 @@ class Drive:
                 errors.append(item.error)
             elif isinstance(item, News):
                 self._stop_if_lost()
+                self._moved = True
+            elif isinstance(item, Left):
+                self._moved = True
         if errors:
             raise errors[0]
 

@@ -44,7 +44,7 @@ def result_of(state: RunState) -> AgentResult:
             message=parked.message,
             parked=parked.reason,
         )
-    waiting = Suspended(state.run_id, state.questions)
+    waiting = Suspended(state.run_id, state.questions, state.waits)
     return AgentResult(
         state.run_id,
         text,
@@ -57,10 +57,14 @@ def result_of(state: RunState) -> AgentResult:
 
 
 def _waits_for(state: RunState) -> str:
-    open_ones = ", ".join(f"{question.id} about {question.tool}" for question in state.questions)
+    asked = ", ".join(f"{question.id} about {question.tool}" for question in state.questions)
+    others = ", ".join(f"{wait.event or 'its time'} ({wait.tool})" for wait in state.waits)
+    if not asked:
+        return f"run {state.run_id!r} waits for {others}; `agent.resume` goes on once that is there"
+    beside = f", and for {others}" if others else ""
     return (
-        f"run {state.run_id!r} waits for decisions: {open_ones}. Read `suspended.questions`, then "
-        "answer with `agent.resume`."
+        f"run {state.run_id!r} waits for decisions: {asked}{beside}. Read `suspended.questions`, "
+        "then answer with `agent.resume`."
     )
 
 

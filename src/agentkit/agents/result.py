@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from agentkit.core.contracts.types import Question, StopReason, ToolCall, Usage
+from agentkit.core.contracts.types import Question, StopReason, ToolCall, Usage, Wait
 
 __all__ = ["AgentEvent", "AgentResult", "EventType", "Suspended"]
 
@@ -31,10 +31,12 @@ class Suspended(msgspec.Struct, frozen=True):
     Args:
         run_id: the run.
         questions: the open ones, in the order in which they were asked.
+        waits: what it waits for beside persons.
     """
 
     run_id: str
     questions: tuple[Question, ...]
+    waits: tuple[Wait, ...] = ()
 
 
 class AgentResult(msgspec.Struct, frozen=True):

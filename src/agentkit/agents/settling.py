@@ -15,7 +15,7 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load_known
 from agentkit.state.journal.lanes import CallState, LaneState
 from agentkit.state.journal.owner import describe, is_dead
-from agentkit.state.journal.recovery import SKIPPED
+from agentkit.state.journal.texts import SKIPPED
 
 __all__ = ["settle_call", "unpark"]
 

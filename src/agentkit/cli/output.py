@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ago",
     "as_dict",
+    "at_time",
     "emit_json",
     "escape",
     "one_line",
@@ -68,6 +70,15 @@ def say_styled(text: str, style: str) -> None:
     from rich.text import Text
 
     _console().print(Text(escape(text), style=style), soft_wrap=True)
+
+
+def at_time(at_ms: int) -> str:
+    """A moment (ms since the Unix epoch) as people write it, in UTC."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def emit_json(data: object) -> None:

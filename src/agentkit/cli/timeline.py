@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from agentkit.cli.output import ago, one_line, shorten
+from agentkit.cli.output import ago, at_time, one_line, shorten
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import JSON
 from agentkit.state.journal.fold import RunState
@@ -16,6 +16,39 @@ __all__ = ["in_doubt", "is_tombstone", "timeline"]
 
 def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Iterator[str]:
     """Lines: what the run is, what happened when, and what is open."""
+    yield from _heading(state, status)
+    yield ""
+    first = entries[0].at if entries else 0
+    for entry in entries:
+        text = _text(entry)
+        if text:
+            yield f"{entry.seq:>5}  +{ago((entry.at - first) / 1000):>4}  {text}"
+    if is_tombstone(state) and state.end is not None:
+        yield _run_text(state.end)
+        yield ""
+    for question in state.questions:
+        yield ""
+        yield f"open {question.id}: {one_line(question.prompt)}"
+        yield f"  call:    {one_line(question.tool)} {question.arguments}"
+        schema = f" {one_line(question.schema)}" if question.schema else ""
+        yield f"  answers: {', '.join(question.answers)}{schema}"
+        if question.deadline:
+            yield f"  until:   {at_time(question.deadline)}, then {question.on_deadline}"
+    for wait in state.waits if state.status == "suspended" else ():
+        yield ""
+        until = f" until {at_time(wait.until)}" if wait.until else ""
+        what = f"event {one_line(wait.event)}" if wait.event else "time"
+        yield f"waits: {one_line(wait.tool)} for {what}{until}"
+    for one in in_doubt(state) if status == "interrupted" else ():
+        yield ""
+        may = f"{one['tool']} may or may not have taken effect"
+        yield f"in doubt {one['call']}: {may}: {one['why']}"
+        settle = shlex.join(["agentkit", "tool", "settle", state.run_id, str(one["call"])])
+        yield f"  say what became of it with {settle}, or resume the run to do as its tool says"
+
+
+def _heading(state: RunState, status: str) -> Iterator[str]:
+    """Lines: what the run is, and what it has used."""
     started = state.started
     if started is not None:
         yield f"run     {state.run_id}"
@@ -39,26 +72,6 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
             f"forked  from {shorten(state.forked.parent)} at version {state.forked.version}, where "
             f"{past.requests} answers and {past.total_tokens} tokens had been paid"
         )
-    yield ""
-    first = entries[0].at if entries else 0
-    for entry in entries:
-        text = _text(entry)
-        if text:
-            yield f"{entry.seq:>5}  +{ago((entry.at - first) / 1000):>4}  {text}"
-    if is_tombstone(state) and state.end is not None:
-        yield _run_text(state.end)
-        yield ""
-    for question in state.questions:
-        yield ""
-        yield f"open {question.id}: {one_line(question.prompt)}"
-        yield f"  call:    {one_line(question.tool)} {question.arguments}"
-        yield f"  answers: {', '.join(question.answers)}"
-    for one in in_doubt(state) if status == "interrupted" else ():
-        yield ""
-        may = f"{one['tool']} may or may not have taken effect"
-        yield f"in doubt {one['call']}: {may}: {one['why']}"
-        settle = shlex.join(["agentkit", "tool", "settle", state.run_id, str(one["call"])])
-        yield f"  say what became of it with {settle}, or resume the run to do as its tool says"
 
 
 def in_doubt(state: RunState) -> list[dict[str, JSON]]:
@@ -106,7 +119,17 @@ def _text(entry: e.Entry) -> str:
         e.ToolStarted | e.ToolFinished | e.ValueRecorded | e.QuestionAsked | e.OutcomeReported,
     ):
         return _tool_text(entry, body)
+    if isinstance(body, e.WaitStarted | e.WaitEnded):
+        return _wait_text(body)
     return _run_text(body)
+
+
+def _wait_text(body: e.WaitStarted | e.WaitEnded) -> str:
+    place = f"{body.turn}.{body.index}"
+    if isinstance(body, e.WaitEnded):
+        return f"waited  {place} {shorten(body.name, 80)}: its {body.how} has come"
+    until = f" until {at_time(body.until)}" if body.until else ""
+    return f"waits   {place} {body.kind} {shorten(body.event or body.name, 80)}{until}"
 
 
 def _tool_text(
@@ -151,6 +174,12 @@ def _run_text(body: e.Body) -> str:
             value = "" if body.value == "null" else f" {shorten(body.value, 120)}"
             why = f" {shorten(body.reason, 60)}" if body.reason else ""
             return f"decided {body.question}: {body.answer}{value}{by}{why}"
+        case e.EventReceived():
+            by = f" by {shorten(body.actor, 40)}" if body.actor else ""
+            return f"event   {shorten(body.name, 60)}{by} {shorten(body.payload, 120)}"
+        case e.MessageAdded():
+            by = f" by {shorten(body.actor, 40)}" if body.actor else ""
+            return f"user    {shorten(body.text, 160)}{by}"
         case e.Forked():
             return _fork_text(body)
         case e.Parked():

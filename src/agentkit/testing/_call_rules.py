@@ -80,6 +80,7 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
             decided = True
         elif fact.kind == "tool_started":
             looked = kind == "reconciled" and fact.body.get("by") == "reconcile"
+            looked = looked or fact.body.get("by") == "wait"  # it was left, and entered again
             if intent is not None and not decided and not looked:
                 if kind in {"plain", "reconciled"}:
                     yield "I13", f"{call.label}: started again at {fact.seq} without a human"
@@ -112,6 +113,8 @@ def decisions(story: Story) -> Iterator[tuple[str, str]]:
         question: Fact | None = None
         decision: Fact | None = None
         for fact in call.facts:
+            if _is_of_input(story, fact):
+                continue
             if fact.kind == "question_asked":
                 if question is not None and decision is None:
                     yield "I11", f"{call.label}: asked again at {fact.seq}, undecided"
@@ -133,6 +136,18 @@ def decisions(story: Story) -> Iterator[tuple[str, str]]:
                 question = decision = None
     yield from _asked_while_open(story)
     yield from _refusals(story)
+
+
+def _is_of_input(story: Story, fact: Fact) -> bool:
+    """Whether it is about a question that a tool asked while it ran; see the rules of waiting."""
+    if fact.kind == "question_asked":
+        return bool(fact.body["kind"] == "input")
+    return fact.kind == "decided" and fact.body["question"] in _inputs(story)
+
+
+def _inputs(story: Story) -> set[str]:
+    asked = [fact for fact in story.of("question_asked") if fact.body["kind"] == "input"]
+    return {f"q{fact.seq}" for fact in asked}
 
 
 def _passed(question: Fact, fact: Fact) -> bool:
@@ -182,6 +197,7 @@ def _answers_approval(call: Call, decision: Fact) -> bool:
 
 def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
     undecided: set[str] = set()
+    asleep: set[object] = set()
     told = {
         fact.seq: {name for name, other in story.questions.items() if other is call}
         for call in story.calls.values()
@@ -189,17 +205,24 @@ def _asked_while_open(story: Story) -> Iterator[tuple[str, str]]:
     }
     for fact in story.facts:
         undecided -= told.get(fact.seq, set())
-        if fact.kind == "question_asked":
+        if fact.kind == "question_asked" and not _is_of_input(story, fact):
             undecided.add(f"q{fact.seq}")
+        elif fact.kind in {"question_asked", "wait_started"}:
+            asleep.add(_place_of(fact))
         elif fact.kind == "decided":
             undecided.discard(fact.body["question"])
-        elif fact.kind in {"tool_started", "tool_finished"} and undecided:
-            undecided -= _names_of(story, fact)
+        elif fact.kind in {"tool_started", "tool_finished"}:
+            undecided -= _names_of(story, fact) if undecided else set()
+            asleep.discard(_place_of(fact))
         elif fact.kind in {"model_answered", "finished"} and undecided:
             yield "I11", f"the run went on at {fact.seq} while {sorted(undecided)} were open"
             return
-        elif fact.body.get("status") == "suspended" and not undecided:
+        elif fact.body.get("status") == "suspended" and not undecided and not asleep:
             yield "L1", f"it was suspended at {fact.seq} with nothing that could wake it"
+
+
+def _place_of(fact: Fact) -> tuple[str, int, int]:
+    return fact.lane, fact.body["turn"], fact.body["index"]
 
 
 def _names_of(story: Story, fact: Fact) -> set[str]:

@@ -141,5 +141,13 @@ def _is_news(fact: Fact, call: Call) -> bool:
 
 _OUTCOMES = frozenset({"tool_finished", "outcome_reported"})
 _OF_CALLS = frozenset(
-    {"tool_started", "tool_finished", "question_asked", "decided", "value_recorded"}
+    {
+        "tool_started",
+        "tool_finished",
+        "question_asked",
+        "decided",
+        "value_recorded",
+        "wait_started",
+        "wait_ended",
+    }
 )

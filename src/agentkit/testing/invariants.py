@@ -17,7 +17,7 @@ code that shares nothing with them.
 | I8 | each effect has an intent of its key, digest, attempt and epoch; "ok" had an effect |
 | I9 | usage added up by other rules is what fold, head and result say; no answer lost silently |
 | I10 | nothing follows the terminal entry; nothing begins after a cancel, nor while paused |
-| I11 | no call moves, and no turn begins, before its question is decided; once, for its digest |
+| I11 | no call moves before its question is decided (once, for its digest) or its wait is over |
 | I12 | the product refuses an entry of a newer release, and appends nothing behind one |
 | I13 | one outcome per call; each doubt leaves by the way that its tool allows |
 | I14 | the product refuses a changed byte at its position, and sound bytes nowhere |
@@ -45,6 +45,7 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.testing import _call_rules as call_rules
 from agentkit.testing import _outer_rules as outer_rules
+from agentkit.testing import _wait_rules as wait_rules
 from agentkit.testing import _stop_rules as stop_rules
 from agentkit.testing._facts import Fact, Story, tell
 from agentkit.testing.effects import Effect
@@ -163,6 +164,7 @@ def check(evidence: Evidence) -> list[Violation]:
         found += call_rules.once(story, evidence.effects, evidence.tools)
         found += call_rules.settled(story, evidence.tools)
         found += call_rules.decisions(story)
+        found += wait_rules.waking(story)
         found += stop_rules.stopped(story)
         found += outer_rules.kept_apart(story, scope=evidence.scope, strangers=evidence.strangers)
         found += outer_rules.taken_over(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agentkit.tools.commands import CommandResult, CommandTimedOut, run_command
     from agentkit.tools.context import ToolContext
     from agentkit.tools.decorator import FunctionTool, Tool, tool
+    from agentkit.tools.human import ask_human
     from agentkit.tools.reconcile import CannotHappen, Done, Reconciled, Unknown
     from agentkit.tools.schema import ArgumentsInvalid
 

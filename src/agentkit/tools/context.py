@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError as CancelledInThread
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from agentkit.core.contracts.errors import EntryTooLarge, RunError, StoreError
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.contracts.values import decode_value, encode_value, to_text
+from agentkit.tools.waiting import AttemptLeft, CanWait, Waited, Waiter, WaitFor
 
 __all__ = ["Keeper", "Recorder", "Reporter", "ToolContext"]
+
+_T = TypeVar("_T")
 
 Recorder: TypeAlias = "Callable[[str, Callable[[], Awaitable[object]]], Awaitable[JSON]]"
 """`recorder(name, produce)`: the decoded value recorded under `name` for this call; where there is
@@ -32,7 +37,7 @@ Reporter: TypeAlias = "Callable[[str], None]"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ToolContext:
+class ToolContext(CanWait):
     """Passed to a tool's parameter that is annotated with it; the model does not see it.
 
     The runtime builds one per attempt. A test may build one by hand: everything has a default, and
@@ -67,8 +72,11 @@ class ToolContext:
     recorder: Recorder = field(default_factory=lambda: _in_memory({}), repr=False)
     keeper: Keeper = field(default_factory=lambda: _kept_in_memory({}), repr=False)
     reporter: Reporter = field(default=lambda _text: None, repr=False)
+    waiter: Waiter = field(default_factory=lambda: _nobody_to_wait_for, repr=False)
     loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
     _faults: list[BaseException] = field(default_factory=list, init=False, repr=False)
+    _counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+    _left: list[bool] = field(default_factory=list, init=False, repr=False)
     _locks: dict[tuple[str, str], asyncio.Lock] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -79,6 +87,15 @@ class ToolContext:
         outcome.
         """
         return self._faults[0] if self._faults else None
+
+    @property
+    def left(self) -> bool:
+        """Whether this attempt was left because the tool waits: its end says nothing then."""
+        return bool(self._left)
+
+    def leave(self) -> None:
+        """For the runtime: the attempt is over, whatever the tool makes of that."""
+        self._left.append(True)
 
     def progress(self, text: str) -> None:
         """Show `text` to whoever watches the run. Provisional: it is never stored or replayed.
@@ -232,6 +249,22 @@ class ToolContext:
         except _StepLeft:
             raise cast("BaseException", outcome[1]) from None
 
+    def _wait_in_thread(self, what: str, waiting: Coroutine[object, object, _T]) -> _T:
+        if _running_loop() is not None:
+            waiting.close()
+            raise RuntimeError(
+                f"{what}_sync() blocks the event loop: use `await context.{what}(…)`"
+            )
+        if self.loop is None:
+            return asyncio.run(waiting)
+        if self.left:
+            waiting.close()
+            raise AttemptLeft
+        try:
+            return asyncio.run_coroutine_threadsafe(waiting, self.loop).result()
+        except CancelledInThread:
+            raise AttemptLeft from None
+
 
 class _StepLeft(Exception):
     """Stands in the loop for what a step raised beside ordinary errors."""
@@ -264,6 +297,10 @@ def _in_memory(values: dict[str, str]) -> Recorder:
 def _kept_in_memory(values: dict[str, str]) -> Keeper:
     recorder = _in_memory(values)
     return lambda key, _ttl_seconds, produce: recorder(key, produce)
+
+
+async def _nobody_to_wait_for(wanted: WaitFor) -> Waited:
+    raise RuntimeError(f"{wanted.name}: a tool can only wait in a run; give the context a waiter")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

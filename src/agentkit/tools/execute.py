@@ -14,6 +14,7 @@ from agentkit.core.contracts.ports import ToolThreads
 from agentkit.tools.context import ToolContext
 from agentkit.tools.decorator import Tool
 from agentkit.tools.outcome import Ended, store_fault
+from agentkit.tools.waiting import AttemptLeft
 
 __all__ = ["CANCEL_GRACE_SECONDS", "Attempt"]
 
@@ -104,6 +105,12 @@ class Attempt:
                 _leave(task)
                 attempt._report = None  # noqa: SLF001 - our own; from here on its end comes late
 
+    def leave(self) -> None:
+        """End it now, because it waits: whatever it makes of that, nothing is heard of it."""
+        self._context.leave()
+        self._report = self._late = None
+        _leave(self._cancel())
+
     def _cancel(self) -> asyncio.Task[None]:
         self._stop_timer()
         self._task.cancel()
@@ -127,12 +134,28 @@ class Attempt:
             ended = await self._in_loop(call)
         elif ended is None:
             ended = await _in_thread(
-                tool, call, key=key, threads=self._threads, late=self._tell_late
+                tool,
+                self._unless_left(call),
+                key=key,
+                threads=self._threads,
+                late=self._tell_late,
             )
         if inspect.isawaitable(ended.value):  # a sync function that hands on a coroutine
             awaitable = ended.value
             ended = await self._in_loop(lambda: awaitable)
         return ended
+
+    def _unless_left(self, call: Callable[[], object]) -> Callable[[], object]:
+        """`call`, whose end counts for nothing where its attempt was left meanwhile."""
+
+        def made() -> object:
+            try:
+                return call()
+            finally:
+                if self._context.left:
+                    raise AttemptLeft
+
+        return made
 
     async def _end_in_thread(self, end: ThreadFuture[Ended]) -> Ended | None:
         """The end of an earlier attempt that a thread of this process still works on; where it
@@ -160,6 +183,8 @@ class Attempt:
             if not woken.done():
                 woken.cancel()
         ended = end.result()
+        if isinstance(ended.error, AttemptLeft):  # it waited, and this attempt goes on from there
+            return None
         # A store's or lease's error was the earlier worker's: this attempt is free of it.
         return None if store_fault(ended.error, self._context.run_id) else ended
 

@@ -22,10 +22,12 @@ __all__ = [
     "CheckpointSaved",
     "Decided",
     "Entry",
+    "EventReceived",
     "Failed",
     "Finished",
     "Forked",
     "LeaseTaken",
+    "MessageAdded",
     "ModelAnswered",
     "ModelFailed",
     "Outcome",
@@ -41,6 +43,8 @@ __all__ = [
     "ToolStarted",
     "Unparked",
     "ValueRecorded",
+    "WaitEnded",
+    "WaitStarted",
 ]
 
 Outcome: TypeAlias = Literal[
@@ -131,7 +135,8 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_sta
     """Intent: the call is about to be made. `key` is empty for tools without side effects.
 
     `by`: who had a call in doubt made again: a person, or `reconcile` where its tool found that the
-    earlier attempt cannot have happened. Empty for what the runtime decides by itself.
+    earlier attempt cannot have happened; `wait` where an attempt that waited is entered again.
+    Empty for what the runtime decides by itself.
     `transactional`: the effect is committed with the outcome; without outcome there is none.
     `arguments`: canonical JSON text, where a person has changed the model's; `digest` is of those
     that run.
@@ -152,7 +157,8 @@ class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="questi
     """The call waits for a human. The question's id is `q{seq}` of this entry.
 
     `deadline`: until when (ms since the epoch; 0 for ever), and `on_deadline` what becomes of the
-    call then.
+    call then. `name`: of the wait within the call, where its tool asks while it runs. `schema`:
+    JSON text of what an answer must be; empty for anything.
     """
 
     turn: int
@@ -165,6 +171,38 @@ class QuestionAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="questi
     prompt: str
     deadline: int = 0
     on_deadline: str = ""
+    name: str = ""
+    schema: str = ""
+
+
+class WaitStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="wait_started"):
+    """The newest attempt of a call waits and is left: it will be entered again from its first line.
+
+    `name` is the wait's identity within the call. For a wait that is on record already this says
+    that the newest attempt waits for it too, and nothing else of it counts.
+
+    Args:
+        until: of `time`: when it is over; else the deadline, 0 for none. In ms since the epoch.
+        event: of `event`: its name.
+        on_deadline: what the tool gets then.
+    """
+
+    turn: int
+    index: int
+    name: str
+    kind: Literal["time", "event", "input"]
+    until: int = 0
+    event: str = ""
+    on_deadline: str = ""
+
+
+class WaitEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="wait_ended"):
+    """A wait is over because its time, or its deadline, has come."""
+
+    turn: int
+    index: int
+    name: str
+    how: Literal["time", "deadline"]
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True, tag="tool_finished"):
@@ -240,6 +278,25 @@ class OutcomeReported(msgspec.Struct, frozen=True, omit_defaults=True, tag="outc
     content: str = ""
     by: str = ""
     reason: str = ""
+
+
+class EventReceived(msgspec.Struct, frozen=True, omit_defaults=True, tag="event_received"):
+    """Note: something happened outside. It goes to the oldest wait for that name, or is kept until
+    there is one. `payload` is JSON text in tagged form; `event_id` names it once for all.
+    """
+
+    name: str
+    payload: str
+    event_id: str
+    actor: str = ""
+
+
+class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, tag="message_added"):
+    """Note: the user says something more. The model reads it behind the results of open calls."""
+
+    text: str
+    actor: str = ""
+    message_id: str = ""
 
 
 class ResultEdit(msgspec.Struct, frozen=True):
@@ -332,12 +389,16 @@ Body: TypeAlias = (
     | ModelFailed
     | ToolStarted
     | QuestionAsked
+    | WaitStarted
+    | WaitEnded
     | ToolFinished
     | StepCompleted
     | CheckpointSaved
     | ValueRecorded
     | Decided
     | OutcomeReported
+    | EventReceived
+    | MessageAdded
     | Forked
     | Parked
     | Unparked
@@ -352,6 +413,8 @@ NOTE_KINDS: tuple[type, ...] = (
     CheckpointSaved,
     Decided,
     OutcomeReported,
+    EventReceived,
+    MessageAdded,
     Unparked,
     CancelAsked,
     PauseAsked,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentkitError",
     "AlreadyDecided",
+    "DeadlinePassed",
     "EntryTooLarge",
     "ExportDamaged",
     "HeadMoved",
@@ -263,6 +264,10 @@ class ModelError(AgentkitError):
         self.retry_after_seconds = retry_after_seconds
         self.may_be_paid = may_be_paid
         self.should_retry = should_retry
+
+
+class DeadlinePassed(AgentkitError):
+    """What a tool waited for did not come in time. Raised in the tool."""
 
 
 class OutcomeUnknown(AgentkitError):

@@ -19,6 +19,7 @@ JSONObject: TypeAlias = "dict[str, JSON]"
 
 __all__ = [
     "APPROVAL_ANSWERS",
+    "INPUT_ANSWERS",
     "IN_DOUBT_ANSWERS",
     "JSON",
     "CallRecord",
@@ -32,6 +33,7 @@ __all__ = [
     "ToolCall",
     "ToolDefinition",
     "Usage",
+    "Wait",
 ]
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -47,6 +49,9 @@ StopReason: TypeAlias = Literal[
     "cancelled",
 ]
 """Why a run gave its result. The set is closed: a new reason is a breaking change."""
+
+INPUT_ANSWERS = ("answer",)
+"""What a human may answer to a tool that asks while it runs: anything that its schema allows."""
 
 APPROVAL_ANSWERS = ("approve", "reject", "edit")
 """What a human may answer about a call that needs approval."""
@@ -187,7 +192,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     Args:
         id: `q{seq}`, unique within the run and stable over restarts.
         kind: what sort of question. `approval`: a call that is not made without one; `in_doubt`: a
-            call that may have happened.
+            call that may have happened; `input`: a tool asks while it runs.
         tool: the tool concerned.
         call_id: the provider's label of the call.
         arguments: the final arguments as JSON text, exactly what the tool was or would be given.
@@ -197,6 +202,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
         deadline: until when it can be decided, in ms since the Unix epoch; 0 for ever.
         on_deadline: what becomes of the call then.
         path: where it stands: run, lane of the agent, and `turn.index` of the call.
+        name: of an `input`: how the tool calls it.
+        schema: of an `input`: JSON Schema, as text, of what may be answered; empty for anything.
     """
 
     id: str
@@ -210,6 +217,28 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: int = 0
     on_deadline: str = ""
     path: tuple[str, ...] = ()
+    name: str = ""
+    schema: str = ""
+
+
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something other than a person that a run waits for.
+
+    Args:
+        kind: `time`, or `event`.
+        name: how the tool calls it.
+        tool: the tool that waits.
+        until: when it is over, or its deadline (0 for none), in ms since the Unix epoch.
+        event: the event's name.
+        path: as in `Question`.
+    """
+
+    kind: str
+    name: str
+    tool: str
+    until: int = 0
+    event: str = ""
+    path: tuple[str, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -218,7 +247,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     Args:
         answer: one of the question's `answers`.
         value: for `done`: what the tool returned; for `failed`: why; for `edit`: the arguments to
-            run the call with, all of them. Any JSON value, falsy ones included.
+            run the call with, all of them; for `answer`: the answer. Any JSON value, falsy ones
+            included.
         actor: who decided, for the record.
         reason: why, for the record; told to the model with `reject` and `skip`.
     """

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.heads import RunStatus
-from agentkit.core.contracts.types import Question, StopReason
+from agentkit.core.contracts.types import Question, StopReason, Wait
+from agentkit.state.journal.lanes import LaneState
 
-__all__ = ["END_STATUS", "Detail", "Told", "detail_of", "end_in"]
+__all__ = ["END_STATUS", "Detail", "Told", "detail_of", "end_in", "with_calls"]
 
 END_STATUS: dict[type, RunStatus] = {
     e.Finished: "done",
@@ -23,7 +25,8 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     """The opaque part of a `Summary`: what lists and probes show without reading the journal.
 
     `asking`: the next act is to ask the model, so an answer may be lost with the worker.
-    `cancelling`: a cancel was asked for and is not carried out yet.
+    `cancelling`: a cancel was asked for and is not carried out yet. `pending`: names of the tools
+    that calls without a result are for; `completed`: how many calls have theirs.
     """
 
     task: str = ""
@@ -37,6 +40,33 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     forked_version: int = 0
     asking: bool = False
     cancelling: bool = False
+    waits: tuple[Wait, ...] = ()
+    pending: tuple[str, ...] = ()
+    completed: int = 0
+
+
+class _Calls(msgspec.Struct, frozen=True, omit_defaults=True):
+    pending: list[str] = []
+    completed: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def with_calls(detail: bytes, lanes: Iterable[LaneState]) -> bytes:
+    """An encoded `Detail` that also tells of the calls. They change with every append, and the rest
+    does not, so that it need not be encoded again.
+    """
+    pending: list[str] = []
+    completed = 0
+    for lane in lanes:
+        completed += lane.completed
+        if lane.turn is not None:
+            pending += [call.record.name for call in lane.turn.calls if not call.settled]
+    if not pending and not completed:
+        return detail
+    calls = _encode(_Calls(pending, completed))
+    return calls if detail == b"{}" else b"%b,%b" % (detail[:-1], calls[1:])
 
 
 def end_in(status: RunStatus, detail: Detail) -> e.Finished | e.Failed | e.Cancelled | None:
@@ -68,6 +98,11 @@ class Told(Protocol):
         """Open questions that nobody has decided."""
         ...
 
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """What the run waits for beside persons."""
+        ...
+
 
 def detail_of(state: Told, status: RunStatus) -> Detail:
     """The opaque part of the summary of a run in this status."""
@@ -93,4 +128,6 @@ def _detail(state: Told, status: RunStatus) -> Detail:
         return Detail(task, asking=state.asking, cancelling=state.cancel is not None)
     if state.parked is not None:
         return Detail(task, parked=state.parked.reason, message=state.parked.message)
-    return Detail(task, state.questions if status == "suspended" else ())
+    if status != "suspended":
+        return Detail(task)
+    return Detail(task, state.questions, waits=state.waits)

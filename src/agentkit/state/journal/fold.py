@@ -7,60 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.heads import Head, RunStatus, Summary
 from agentkit.core.contracts.slots import agent_lane
-from agentkit.core.contracts.types import Question, Usage
-from agentkit.state.journal.detail import END_STATUS, Detail, detail_of, end_in
+from agentkit.core.contracts.types import Usage
 from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
-from agentkit.state.journal.waits import due_at
+from agentkit.state.journal.run_facts import RunFacts
+from agentkit.state.journal.waits import begin_input, begin_wait, question_of, wait_asked
 
 __all__ = ["RunState"]
 
-_encode = msgspec.json.Encoder().encode
 
-
-class RunState:
+class RunState(RunFacts):
     """What a run's entries say. Starts empty; grows by `apply`."""
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self.seq = 0
-        self.check = b""
-        self.epoch = 0
-        self.recoveries = 0
-        self.takeovers = 0
-        self.started: e.RunStarted | None = None
-        self.started_at = 0
-        self.updated_at = 0
-        self.usage = Usage()
-        self.forked: e.Forked | None = None
-        self.inherited = Usage()
-        self.lanes: dict[str, LaneState] = {}
-        self.decided: dict[str, e.Decided] = {}
-        self.refused: dict[str, e.Decided] = {}
-        self.parked: e.Parked | None = None
-        self.cancel: e.CancelAsked | None = None
-        self.end: e.Finished | e.Failed | e.Cancelled | None = None
-        self.main_lane = ""
-        self.head_details: dict[tuple[bool, bool], bytes] = {}
-        self.base, self.base_detail = Summary("saved"), Detail()
-
-    @classmethod
-    def unread(cls, head: Head) -> RunState:
-        """What the head alone says, for a run whose entries must not be read, or are gone."""
-        state = cls(head.run)
-        state.seq, state.check, state.epoch = head.seq, head.check, head.epoch
-        if head.summary is not None:
-            state.base = head.summary
-            state.base_detail = msgspec.json.decode(head.summary.detail, type=Detail)
-            state.usage, state.started_at = head.summary.usage, head.summary.started_at
-            state.updated_at = head.summary.updated_at
-            if head.tombstone:
-                state.end = end_in(head.summary.status, state.base_detail)
-        return state
 
     def apply(self, entry: e.Entry, check: bytes) -> None:
         """Take in the next entry, whose checksum is `check`."""
@@ -69,96 +27,6 @@ class RunState:
         self.epoch = entry.epoch
         self.updated_at = entry.at
         _APPLY[type(entry.body)](self, entry, entry.body)
-
-    def lane(self, name: str) -> LaneState:
-        """The lane of that name, empty where it has no entry yet."""
-        return self.lanes.get(name) or self.lanes.setdefault(name, LaneState(name))
-
-    @property
-    def nonce(self) -> str:
-        """What makes this run's keys differ from those of any other one."""
-        if self.forked is not None:
-            return self.forked.nonce
-        return self.started.nonce if self.started is not None else ""
-
-    @property
-    def main(self) -> LaneState:
-        """The lane of the agent that the run was started for."""
-        return self.lane(self.main_lane)
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        """Open questions that nobody has decided, in journal order."""
-        return tuple(
-            call.question
-            for lane in self.lanes.values()
-            if lane.turn is not None
-            for call in lane.turn.calls
-            if call.question is not None and call.waiting
-        )
-
-    @property
-    def status(self) -> RunStatus:
-        """The run's status; never stored apart from the entries that imply it."""
-        if self.end is not None:
-            return END_STATUS[type(self.end)]
-        if self.cancel is not None:
-            return "running"  # somebody is to carry the cancel out
-        if self.parked is not None:
-            return "parked"
-        if self.started is None:
-            return "saved"
-        if any(lane.suspended for lane in self.lanes.values()) and self.questions:
-            return "suspended"
-        return "running"
-
-    def find_call(self, question_id: str) -> CallState | None:
-        """The call whose question has this id, decided or not; `None` once it was applied."""
-        for lane in self.lanes.values():
-            for call in lane.turn.calls if lane.turn is not None else ():
-                if call.question is not None and call.question.id == question_id:
-                    return call
-        return None
-
-    def summary(self) -> Summary:
-        """The head's columns for this state."""
-        status = self.status
-        shown = (self.asking, self.cancel is not None)
-        known = self.head_details.get(shown) if status == "running" else None
-        detail = _encode(detail_of(self, status)) if known is None else known
-        if status == "running":
-            self.head_details[shown] = detail
-        return Summary(
-            status=status,
-            agent=self.started.agent if self.started is not None else self.base.agent,
-            iteration=self.main.iteration or self.base.iteration,
-            usage=self.usage,
-            started_at=self.started_at,
-            updated_at=self.updated_at,
-            recoveries=self.recoveries,
-            detail=detail,
-            due_at=self._due_at(status),
-        )
-
-    def _due_at(self, status: RunStatus) -> int | None:
-        if status == "running":
-            return 0
-        return due_at(self.lanes.values()) if status == "suspended" else None
-
-    @property
-    def paused(self) -> bool:
-        """Whether somebody has paused the run."""
-        return self.parked is not None and self.parked.reason == "paused"
-
-    @property
-    def stopping(self) -> bool:
-        """Whether no act may begin: somebody cancelled or paused the run, or it is parked."""
-        return self.cancel is not None or self.parked is not None
-
-    @property
-    def asking(self) -> bool:
-        """Whether the next act is to ask the model."""
-        return self.main.wants_model if self.started is not None else self.base_detail.asking
 
 
 def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
@@ -213,21 +81,30 @@ def _tool_started(state: RunState, entry: e.Entry, body: e.ToolStarted) -> None:
 
 def _question_asked(state: RunState, entry: e.Entry, body: e.QuestionAsked) -> None:
     call = _call(state.lane(entry.lane), body.turn, body.index)
-    if call is not None:
-        call.decision = None
-        call.question = Question(
-            id=f"q{entry.seq}",
-            kind=body.kind,
-            tool=body.tool,
-            call_id=call.record.id,
-            arguments=body.arguments,
-            digest=body.digest,
-            answers=body.answers,
-            prompt=body.prompt,
-            deadline=body.deadline,
-            on_deadline=body.on_deadline,
-            path=(state.run_id, entry.lane, f"{body.turn}.{body.index}"),
-        )
+    if call is None:
+        return
+    question = question_of(state.run_id, entry, body, call.record.id)
+    if body.kind == "input":
+        begin_input(call, body, question, seq=entry.seq)
+        state.recoveries = 0
+    else:
+        call.question, call.decision = question, None
+
+
+def _wait_started(state: RunState, entry: e.Entry, body: e.WaitStarted) -> None:
+    call = _call(state.lane(entry.lane), body.turn, body.index)
+    if call is not None and begin_wait(call, body, state.mail, seq=entry.seq):
+        state.recoveries = 0
+
+
+def _wait_ended(state: RunState, entry: e.Entry, body: e.WaitEnded) -> None:
+    call = _call(state.lane(entry.lane), body.turn, body.index)
+    if call is not None and body.name in call.waits:
+        call.waits[body.name].end(body.how)
+
+
+def _event_received(state: RunState, entry: e.Entry, body: e.EventReceived) -> None:
+    state.mail.receive(body, state.lanes.values())
 
 
 def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> None:
@@ -262,6 +139,7 @@ def _progressed(state: RunState, lane: LaneState, turn: TurnState, call: CallSta
     state.recoveries = 0
     call.question = call.decision = None
     lane.suspended = False
+    lane.completed += call.settled
     if turn.settled:
         lane.transcript.add_results(turn.results)
 
@@ -295,7 +173,20 @@ def _value_recorded(state: RunState, entry: e.Entry, body: e.ValueRecorded) -> N
         call.values[body.name] = body.value
 
 
+def _message_added(state: RunState, entry: e.Entry, body: e.MessageAdded) -> None:
+    if body.message_id in state.messages:
+        return
+    state.messages.add(body.message_id)
+    state.main.transcript.add_user(body.text)
+
+
 def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
+    wait = wait_asked(state.lanes.values(), body.question)
+    if wait is not None and wait.question is not None:
+        if wait.question.digest == body.digest and body.question not in state.decided:
+            state.decided[body.question] = body
+            wait.end("answer", body.value)
+        return
     call = state.find_call(body.question)
     question = call.question if call is not None else None
     if call is not None and question is not None and question.digest == body.digest:
@@ -323,6 +214,7 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.usage = Usage()
     state.recoveries = 0
     state.parked = state.cancel = None
+    state.mail.forget()
     for name, lane in state.lanes.items():
         main = name == state.main_lane
         lane.fork(body.edits if main else (), body.message if main else "", seq=entry.seq)
@@ -375,6 +267,10 @@ _APPLY: dict[type, Callable[..., None]] = {
     e.CheckpointSaved: _checkpoint_saved,
     e.ValueRecorded: _value_recorded,
     e.Decided: _decided,
+    e.WaitStarted: _wait_started,
+    e.WaitEnded: _wait_ended,
+    e.EventReceived: _event_received,
+    e.MessageAdded: _message_added,
     e.OutcomeReported: _outcome_reported,
     e.Forked: _forked,
     e.Parked: _parked,

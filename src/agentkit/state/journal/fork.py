@@ -137,7 +137,7 @@ def _check_at_rest(state: RunState, run_id: str, version: int) -> None:
     Only a snapshot that somebody saved into the agent's own slot can be one.
     """
     for turn in _open_turns(state):
-        if any(not call.settled and call.question is None for call in turn.calls):
+        if any(not (call.settled or call.question or call.asleep) for call in turn.calls):
             message = (
                 f"run {run_id!r}: version {version} was saved in the middle of a step, while calls "
                 "were under way; fork from a version at the end of one"

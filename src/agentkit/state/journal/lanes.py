@@ -12,7 +12,15 @@ from agentkit.core.contracts.types import CallRecord, Question
 from agentkit.core.contracts.values import canonical
 from agentkit.state.journal.transcript import Transcript
 
-__all__ = ["EDITED", "OPEN_OUTCOMES", "CallState", "LaneState", "SavedVersion", "TurnState"]
+__all__ = [
+    "EDITED",
+    "OPEN_OUTCOMES",
+    "CallState",
+    "LaneState",
+    "SavedVersion",
+    "TurnState",
+    "WaitState",
+]
 
 OPEN_OUTCOMES: frozenset[str] = frozenset({"unknown", "not_started", "retrying", "interrupted"})
 """Outcomes that leave a call open."""
@@ -22,12 +30,40 @@ EDITED = "[A person changed the arguments of this call before it ran. It ran wit
 """What the model reads above the result of such a call."""
 
 
+class WaitState:
+    """One wait of a call, by its name.
+
+    Attributes:
+        attempt: the newest one that was left for it; 0 where none had to be.
+        ended: it is over; `how` tells by what, `value` (JSON text in tagged form) with what.
+    """
+
+    __slots__ = ("attempt", "ended", "how", "question", "seq", "started", "value")
+
+    def __init__(
+        self, started: e.WaitStarted, *, attempt: int, seq: int, question: Question | None = None
+    ) -> None:
+        self.started = started
+        self.question = question
+        self.seq = seq
+        self.attempt = attempt
+        self.ended = False
+        self.how = ""
+        self.value = "null"
+
+    def end(self, how: str, value: str = "null") -> None:
+        """It is over; the first end counts."""
+        if not self.ended:
+            self.ended, self.how, self.value = True, how, value
+
+
 class CallState:
     """One call of a turn: its intents, outcome, question and recorded values.
 
     Attributes:
         settled: the model can be given a result.
-        interrupted: attempts that were cut off by a worker told to stop; they do not count.
+        interrupted: attempts that were cut off by a worker told to stop, or left because they
+            wait; they do not count.
         left: how the next worker came to the run, where this one left the newest attempt without
             an outcome: `takeover` from one that died or was cut off, `resume` after one that gave
             the run back.
@@ -48,6 +84,7 @@ class CallState:
         "started_epoch",
         "started_seq",
         "values",
+        "waits",
     )
 
     def __init__(self, index: int, record: CallRecord) -> None:
@@ -64,9 +101,11 @@ class CallState:
         self.decision: e.Decided | None = None
         self.left = ""
         self.values: dict[str, str] = {}
+        self.waits: dict[str, WaitState] = {}
 
     def begin(self, started: e.ToolStarted, *, epoch: int, seq: int) -> None:
         """An attempt is about to be made; whatever came before is over."""
+        self.interrupted += self.asleep
         self.started = started
         self.started_epoch = epoch
         self.started_seq = seq
@@ -105,6 +144,21 @@ class CallState:
         """`arguments`, whatever a decision that has not been applied yet says of them."""
         edited = self.started.arguments if self.started is not None else ""
         return edited or self.record.arguments
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the newest attempt waits, and so is left: it is neither acting nor in doubt."""
+        return self.outcome is None and any(self._newest_waits())
+
+    @property
+    def woken(self) -> bool:
+        """Whether something that the newest attempt waits for has come."""
+        return self.outcome is None and any(wait.ended for wait in self._newest_waits())
+
+    def _newest_waits(self) -> list[WaitState]:
+        if not self.waits:
+            return []
+        return [wait for wait in self.waits.values() if wait.attempt == self.attempt]
 
     @property
     def waiting(self) -> bool:
@@ -167,6 +221,7 @@ class LaneState:
         self.lane = lane
         self.turns = 0
         self.iteration = 0
+        self.completed = 0
         self.turn: TurnState | None = None
         self.failures: list[e.ModelFailed] = []
         self.versions: list[SavedVersion] = []

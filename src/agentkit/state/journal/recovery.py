@@ -26,19 +26,24 @@ from agentkit.state.journal.approval import (
 )
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState, LaneState, TurnState
+from agentkit.state.journal.texts import (
+    ATTEMPTS_SPENT,
+    CANNOT_RUN,
+    DUPLICATE,
+    IN_DOUBT,
+    LOOKED,
+    SKIPPED,
+    TOLD_IN_DOUBT,
+    TRUNCATED,
+    WITHHELD,
+)
+from agentkit.state.journal.waits import overdue
 
 __all__ = [
-    "ATTEMPTS_SPENT",
     "AUTOMATIC_ATTEMPTS",
-    "CANNOT_RUN",
-    "DUPLICATE",
-    "IN_DOUBT",
+    "BY_WAIT",
     "MAX_WHY_CHARACTERS",
     "RECONCILE",
-    "SKIPPED",
-    "TOLD_IN_DOUBT",
-    "TRUNCATED",
-    "WITHHELD",
     "CallPolicy",
     "InDoubtChoice",
     "Verdict",
@@ -51,42 +56,22 @@ __all__ = [
 AUTOMATIC_ATTEMPTS = 10
 """Attempts of one call that are made without asking, where its tool sets no `max_attempts`."""
 
-TRUNCATED = (
-    "This call was not run: the answer was cut by the output limit, so its arguments may be "
-    "incomplete. Repeat the call with a shorter answer."
-)
-WITHHELD = (
-    "This call was not run: the provider stopped the answer that it stands in, so the call may not "
-    "be what was meant."
-)
-DUPLICATE = "This call repeats an earlier one of the same turn; it ran once, see the result there."
-ATTEMPTS_SPENT = "This call was interrupted {attempts} times and has no attempts left; no result."
 MAX_WHY_CHARACTERS = 500
 """Longest text of a tool that could not tell, as the person who decides sees it."""
 
-IN_DOUBT = (
-    "{tool} was started (attempt {attempt}) and {why}, so it may or may not have taken effect. "
-    "Look at the outside system, then answer: done (with what it returned), failed, run_again or "
-    "skip."
-)
 _LEFT = {
     "takeover": "its worker died or lost its lease before the outcome was recorded",
     "resume": "its worker was stopped before the outcome was recorded",
 }
 _ENDED = "its worker ended before the outcome was recorded"
 _UNKNOWN = "its outcome is not known ({content})"
-TOLD_IN_DOUBT = (
-    "{tool} was started and its outcome is not known: it may or may not have taken effect. It was "
-    "not run again. Find out before you repeat it."
-)
-_LOOKED = " Its own look at the outside system could not tell: {why}"
-CANNOT_RUN = "It cannot be run again now: "
+BY_WAIT = "wait"
+"""Who had a call made again, where it had waited."""
+
 RECONCILE = "reconcile"
 """Who settled a call, where its tool's own look did."""
 
 InDoubtChoice: TypeAlias = Literal["", "ask", "run_again", "tell_model"]
-
-SKIPPED = "A person decided not to run this call again. Whether it took effect is not known."
 
 
 class CallPolicy(NamedTuple):
@@ -131,6 +116,7 @@ class _Later(Enum):
 
     DECISION = "only a decision can move it"
     VERDICT = "its tool is to be asked first"
+    TIME = "it waits, and what it waits for has not come"
 
 
 _Move: TypeAlias = e.ToolStarted | e.QuestionAsked | e.ToolFinished | _Later | None
@@ -173,13 +159,14 @@ def plan_turn(
         if call.index in in_flight:
             continue
         outcome = outcomes.get(call.index, call.outcome)
+        if outcome is None:
+            bodies += overdue(call, turn=turn.answer.turn, now_ms=now_ms)
         move = planner.next(call, policies[call.index], outcome)
-        if isinstance(move, e.QuestionAsked) or move is _Later.DECISION:
+        if isinstance(move, e.QuestionAsked) or move in {_Later.DECISION, _Later.TIME}:
             waiting = True
         elif isinstance(move, e.ToolStarted | _Later) or (move is None and outcome is None):
             acting = True
-        if move is not None and not isinstance(move, _Later):
-            bodies.append(move)
+        bodies += [] if move is None or isinstance(move, _Later) else [move]
     if not acting and not waiting and not turn.closed:
         bodies.append(e.StepCompleted(lane.version + 1, lane.iteration + 1))
     elif not acting and waiting and (bodies or outcomes or not lane.suspended):
@@ -240,6 +227,8 @@ class _Planner(NamedTuple):
                 or self._held_back(call, policy)
                 or self._start(call, policy, attempt=1)
             )
+        if outcome is None and call.asleep:
+            return self._wake(call, policy)
         if outcome is None and call.started_epoch == self.epoch:
             return None
         return self._recover(call, policy, outcome)
@@ -282,6 +271,15 @@ class _Planner(NamedTuple):
         if isinstance(move, Approved):
             return self._start(call, policy, attempt=1, by=move.by)
         return _Later.DECISION if move is None else move
+
+    def _wake(self, call: CallState, policy: CallPolicy) -> _Move:
+        """Enter a call again that waits, once something that it waits for has come."""
+        due = overdue(call, turn=self.turn.answer.turn, now_ms=self.now_ms)
+        if not call.woken and not due:
+            return _Later.TIME
+        if policy.problem:
+            return self._question(call, policy, None)
+        return self._start(call, policy, attempt=call.attempt + 1, by=BY_WAIT)
 
     def _go_on(self, call: CallState, policy: CallPolicy, outcome: e.ToolFinished) -> _Move:
         """The next attempt of a call that is still to be made, unless its tool has gone."""
@@ -340,7 +338,7 @@ class _Planner(NamedTuple):
         record, why = call.record, why_in_doubt(call, outcome)
         text = IN_DOUBT.format(tool=record.name, attempt=call.attempt, why=why)
         if looked:
-            text += _LOOKED.format(why=looked)
+            text += LOOKED.format(why=looked)
         return e.QuestionAsked(
             turn=self.turn.answer.turn,
             index=call.index,

@@ -1,0 +1,102 @@
+"""What somebody tells a run without driving it: that something happened, or what the user adds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agentkit.agents.decisions import refuse_if_cancelled
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import InvalidSpec, NoteRefused
+from agentkit.core.contracts.ports import ClockPort, JournalPort
+from agentkit.core.contracts.slots import agent_lane, check_id
+from agentkit.core.contracts.types import JSON
+from agentkit.core.contracts.values import encode_value
+from agentkit.core.runtime import SystemChance, SystemClock
+from agentkit.state.journal.fold import RunState
+from agentkit.state.journal.journal import Build, append_note, load_known
+from agentkit.state.journal.waits import MAX_KEPT_EVENTS
+
+__all__ = ["Noted", "send_event"]
+
+
+class Noted(NamedTuple):
+    """What became of something that was told.
+
+    Args:
+        state: the run with it.
+        repeated: it was known by its id before, so nothing was changed.
+    """
+
+    state: RunState
+    repeated: bool
+
+
+async def send_event(
+    port: JournalPort,
+    run_id: str,
+    name: str,
+    payload: JSON = None,
+    *,
+    event_id: str | None = None,
+    actor: str = "",
+    clock: ClockPort | None = None,
+) -> Noted:
+    """Tell a run that something has happened outside. Whoever drives it next goes on with it.
+
+    It is given to the oldest wait for that name, or kept until the run waits for it.
+
+    Args:
+        port: the store, looking at the run's scope.
+        run_id: the run.
+        name: of the event.
+        payload: what the tool that waits for it gets.
+        event_id: names it once for all: a second one of the same id changes nothing. Random where
+            it is left out.
+        actor: who tells it, for the record.
+        clock: for the time shown beside the note.
+
+    Raises:
+        RunNotFound: there is no such run.
+        NoteRefused: the run has ended or was cancelled, or keeps too many events already.
+        InvalidId, ResultNotStorable: name, id or payload cannot be kept.
+    """
+    check_id(name, what="event name")
+    identity = check_id(event_id, what="event id") if event_id is not None else _token()
+    body = e.EventReceived(name, encode_value(payload), identity, _text("actor", actor))
+    repeated = False
+
+    def note(state: RunState) -> list[e.Body]:
+        nonlocal repeated
+        repeated = identity in state.mail.ids
+        if repeated:
+            return []
+        refuse_if_cancelled(state)
+        if len(state.mail) >= MAX_KEPT_EVENTS:
+            message = f"run {run_id!r} keeps {MAX_KEPT_EVENTS} events that nothing waits for"
+            raise NoteRefused(message, run_id=run_id)
+        return [body]
+
+    state = await _append(port, run_id, note, note_id=f"event-{_token()}", clock=clock)
+    return Noted(state, repeated)
+
+
+async def _append(
+    port: JournalPort, run_id: str, note: Build, *, note_id: str, clock: ClockPort | None
+) -> RunState:
+    state = await load_known(port, run_id)
+    if not note(state):
+        return state
+    lane = "" if state.started is None else agent_lane(state.started.agent)
+    return await append_note(
+        port, run_id, note, note_id=note_id, lane=lane, clock=clock or SystemClock()
+    )
+
+
+def _token() -> str:
+    return SystemChance().token()
+
+
+def _text(what: str, text: str) -> str:
+    if not isinstance(text, str) or text != text.encode("utf-8", "ignore").decode():
+        raise InvalidSpec(f"the {what} {text!r:.80} is no text")
+    return text

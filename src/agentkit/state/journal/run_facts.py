@@ -1,0 +1,152 @@
+"""What is known of a run, from its entries or from its head: status, questions, summary."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+
+from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.heads import Head, RunStatus, Summary
+from agentkit.core.contracts.types import Question, Usage, Wait
+from agentkit.state.journal.detail import END_STATUS, Detail, detail_of, end_in, with_calls
+from agentkit.state.journal.lanes import CallState, LaneState
+from agentkit.state.journal.waits import (
+    Mailbox,
+    call_asked,
+    due_at,
+    open_questions,
+    open_waits,
+)
+
+__all__ = ["RunFacts"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RunFacts:
+    """The facts of one run. Starts empty; only the fold writes."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.seq = 0
+        self.check = b""
+        self.epoch = 0
+        self.recoveries = 0
+        self.takeovers = 0
+        self.started: e.RunStarted | None = None
+        self.started_at = 0
+        self.updated_at = 0
+        self.usage = Usage()
+        self.forked: e.Forked | None = None
+        self.inherited = Usage()
+        self.lanes: dict[str, LaneState] = {}
+        self.decided: dict[str, e.Decided] = {}
+        self.refused: dict[str, e.Decided] = {}
+        self.mail = Mailbox()
+        self.messages: set[str] = set()
+        self.parked: e.Parked | None = None
+        self.cancel: e.CancelAsked | None = None
+        self.end: e.Finished | e.Failed | e.Cancelled | None = None
+        self.main_lane = ""
+        self.head_details: dict[tuple[bool, bool], bytes] = {}
+        self.base, self.base_detail = Summary("saved"), Detail()
+
+    @classmethod
+    def unread(cls, head: Head) -> Self:
+        """What the head alone says, for a run whose entries must not be read, or are gone."""
+        state = cls(head.run)
+        state.seq, state.check, state.epoch = head.seq, head.check, head.epoch
+        if head.summary is not None:
+            state.base = head.summary
+            state.base_detail = msgspec.json.decode(head.summary.detail, type=Detail)
+            state.usage, state.started_at = head.summary.usage, head.summary.started_at
+            state.updated_at = head.summary.updated_at
+            if head.tombstone:
+                state.end = end_in(head.summary.status, state.base_detail)
+        return state
+
+    def lane(self, name: str) -> LaneState:
+        """The lane of that name, empty where it has no entry yet."""
+        return self.lanes.get(name) or self.lanes.setdefault(name, LaneState(name))
+
+    @property
+    def nonce(self) -> str:
+        """What makes this run's keys differ from those of any other one."""
+        if self.forked is not None:
+            return self.forked.nonce
+        return self.started.nonce if self.started is not None else ""
+
+    @property
+    def main(self) -> LaneState:
+        """The lane of the agent that the run was started for."""
+        return self.lane(self.main_lane)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Open questions that nobody has decided, in journal order."""
+        return tuple(open_questions(self.lanes.values()))
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """What the run waits for beside persons."""
+        return tuple(open_waits(self.run_id, self.lanes.values()))
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status; never stored apart from the entries that imply it."""
+        if self.end is not None:
+            return END_STATUS[type(self.end)]
+        if self.cancel is not None:
+            return "running"  # somebody is to carry the cancel out
+        if self.parked is not None:
+            return "parked"
+        if self.started is None:
+            return "saved"
+        if any(lane.suspended for lane in self.lanes.values()) and (self.questions or self.waits):
+            return "suspended"
+        return "running"
+
+    def find_call(self, question_id: str) -> CallState | None:
+        """The call whose question has this id, decided or not; `None` once it was applied."""
+        return call_asked(self.lanes.values(), question_id)
+
+    def summary(self) -> Summary:
+        """The head's columns for this state."""
+        status = self.status
+        shown = (self.asking, self.cancel is not None)
+        known = self.head_details.get(shown) if status == "running" else None
+        detail = _encode(detail_of(self, status)) if known is None else known
+        if status == "running":
+            self.head_details[shown] = detail
+        return Summary(
+            status=status,
+            agent=self.started.agent if self.started is not None else self.base.agent,
+            iteration=self.main.iteration or self.base.iteration,
+            usage=self.usage,
+            started_at=self.started_at,
+            updated_at=self.updated_at,
+            recoveries=self.recoveries,
+            detail=with_calls(detail, self.lanes.values()),
+            due_at=self._due_at(status),
+        )
+
+    def _due_at(self, status: RunStatus) -> int | None:
+        if status == "running":
+            return 0
+        return due_at(self.lanes.values()) if status == "suspended" else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody has paused the run."""
+        return self.parked is not None and self.parked.reason == "paused"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no act may begin: somebody cancelled or paused the run, or it is parked."""
+        return self.cancel is not None or self.parked is not None
+
+    @property
+    def asking(self) -> bool:
+        """Whether the next act is to ask the model."""
+        return self.main.wants_model if self.started is not None else self.base_detail.asking
