@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 
 from agentkit.core.contracts.errors import AgentkitError, ExportDamaged, JournalTooNew
@@ -10,7 +11,13 @@ from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
-from agentkit.state.upkeep.lines import EntryLine, ExportReader, ExportWriter, HeaderLine, RunLine
+from agentkit.state.upkeep.lines import (
+    EntryLine,
+    ExportedRun,
+    ExportReader,
+    ExportWriter,
+    HeaderLine,
+)
 from tests.state.stores.moving import (
     exported,
     finished,
@@ -201,18 +208,17 @@ async def test_what_is_no_export_of_ours_is_refused(
     assert [] == await store.scopes()
 
 
-async def test_hostile_names_reach_no_store() -> None:
+async def test_hostile_names_reach_no_store(lines: list[bytes]) -> None:
     """Whoever can compute seals can write any line; its names are checked all the same."""
-    head = HeaderLine(1, "", 0, "")
-    row = Row(1, b"[]", b"")
+    good = next(one for one in ExportReader(lines) if isinstance(one, ExportedRun))
     for run, scope in (("", ""), ("r\n", ""), ("r" * 513, ""), ("r", "a/b/c"), ("r", "a%")):
-        writer = ExportWriter(head)
-        line = RunLine(1, scope, run, "done", "", 1, 1)
+        writer = ExportWriter(HeaderLine(1, "", 0, ""))
+        line = msgspec.structs.replace(good.head, run=run, scope=scope, number=1)
         store = InMemoryCheckpointStore()
 
-        moved = await imported([writer.header, *writer.run(line, [row]), writer.end()], store)
+        moved = await imported([writer.header, *writer.run(line, good.rows), writer.end()], store)
 
-        assert ["left_out"] == [one.outcome for one in moved], (run, scope)
+        assert ["ExportDamaged"] == [type(one.error).__name__ for one in moved], (run, scope)
         assert [] == await store.scopes()
 
 
