@@ -102,7 +102,7 @@ def run_campaign(base: Path, *, store: str, cuts: int, seed: int = 1, jobs: int 
         while done < cuts and not any(load.violations for load in loads):
             passed = dice.randint(0, _MOST_SKIPPED)
             stand.proxy.fail_next(LoseAnswer(request=stand.request, skip=passed))
-            if not _struck(stand.proxy, done + 1):
+            if not _struck(stand.proxy, done + 1, loads):
                 text = f"no request was cut within {PROGRESS_SECONDS:g} s, after {done}"
                 violations.append(Violation("L1", store, text))
                 break
@@ -120,10 +120,10 @@ def run_campaign(base: Path, *, store: str, cuts: int, seed: int = 1, jobs: int 
     return Figures(struck, judged, troubles, violations, _clock.elapsed() - begun)
 
 
-def _struck(proxy: Proxy, times: int) -> bool:
+def _struck(proxy: Proxy, times: int, loads: Sequence[Load]) -> bool:
     until = _clock.elapsed() + PROGRESS_SECONDS
     while proxy.struck["LoseAnswer"] < times:
-        if _clock.elapsed() > until:
+        if _clock.elapsed() > until or any(load.violations for load in loads):
             return False
         pause(POLL_SECONDS / 10)
     return True
