@@ -159,7 +159,9 @@ async def test_deploys_eat_neither_attempts_nor_recoveries(name: str) -> None:
     for _ in range(30):
         world.begun.clear()
         running = asyncio.create_task(world.agent.run(TASK, context(llm, world.store)))
-        await world.begun.wait()
+        entered = asyncio.create_task(world.begun.wait())
+        await asyncio.wait({running, entered}, return_when=asyncio.FIRST_COMPLETED)
+        assert not running.done()
         drain(grace_seconds=0.0)
         with pytest.raises(RunInterrupted):
             await running

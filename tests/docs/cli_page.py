@@ -27,8 +27,9 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
   agent's module and tools print, goes to standard error.
 - What models, tools and users wrote is escaped: no control sequence and no mark that turns the
   writing direction reaches the terminal. `NO_COLOR` is honoured.
-- SIGINT and SIGTERM end a worker in order: what is under way has `--grace` seconds to end, its lease
-  is released, the run is resumable at once, and the exit code is 130. The second signal stops it.
+- SIGINT and SIGTERM end a worker in order: what is under way has `--grace` seconds to end, its
+  lease is released, the run is resumable at once, and the exit code is 130. The second signal
+  stops it.
 - `resume` imports the agent that the run was started with only from the current folder; name any
   other with `--agent`, and that of a run which Python started too. It uses the prompt, tools and
   model that were recorded, and warns where the agent has changed since.

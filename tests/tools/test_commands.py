@@ -31,17 +31,17 @@ def alive(pid: int) -> bool:
 
 async def gone(pid: int) -> bool:
     """Wait until it has ended."""
-    for _ in range(1000):
-        if not alive(pid):
-            return True
-        await asyncio.sleep(0.01)  # the kernel does not tell
-    return False
+    while alive(pid):
+        os.sched_yield()
+        await asyncio.sleep(0)
+    return True
 
 
 async def child_in(path: Path) -> int:
     """The number that a parent has written."""
-    while not (path.exists() and path.read_text()):  # noqa: ASYNC110, ASYNC240 - another process
-        await asyncio.sleep(0.01)
+    while not (path.exists() and path.read_text()):  # noqa: ASYNC240 - small
+        os.sched_yield()
+        await asyncio.sleep(0)
     return int(path.read_text())  # noqa: ASYNC240 - small
 
 

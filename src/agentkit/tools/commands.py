@@ -94,26 +94,25 @@ async def run_command(
     words = _checked(command, environment)
     mark = SystemChance().token()
     process = await asyncio.create_subprocess_exec(
-        "/bin/sh", "-c", _GATE, "sh", *words, stdin=PIPE, stdout=PIPE, stderr=PIPE,
-        start_new_session=True, cwd=folder,
+        *("/bin/sh", "-c", _GATE, "sh", *words),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
+        cwd=folder,
         env={**(os.environ if environment is None else environment), MARK_VARIABLE: mark},
-    )  # fmt: skip
+    )
     group = group_of(process.pid, mark)
-    name = f"{RECORD_PREFIX}{context.attempt}.{mark[:8]}"
     try:
-        await context.record(name, lambda: _fact(context, group))
+        await _record(context, group)
         given = send.encode() if isinstance(send, str) else send
         async with asyncio.timeout(timeout_seconds):
             return await _finish(process, group, given, max_output_bytes)
-    except BaseException as exc:
-        kill_group(group)
-        await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=_REAP_SECONDS)
-        if isinstance(exc, TimeoutError):
-            message = f"{words[0]} ran longer than {timeout_seconds:g} seconds and was killed"
-            raise CommandTimedOut(message) from exc
-        raise
+    except TimeoutError as exc:
+        message = f"{words[0]} ran longer than {timeout_seconds:g} seconds and was killed"
+        raise CommandTimedOut(message) from exc
     finally:
-        _close(process)
+        await _end(process, group)
 
 
 def _checked(command: Sequence[str], environment: Mapping[str, str] | None) -> list[str]:
@@ -126,8 +125,19 @@ def _checked(command: Sequence[str], environment: Mapping[str, str] | None) -> l
     return words
 
 
-def _fact(context: ToolContext, group: Group) -> dict[str, object]:
-    return {"owner": context.owner, **msgspec.structs.asdict(group)}
+async def _record(context: ToolContext, group: Group) -> None:
+    fact = {"owner": context.owner, **msgspec.structs.asdict(group)}
+    await context.record(f"{RECORD_PREFIX}{context.attempt}.{group.mark[:8]}", lambda: fact)
+
+
+async def _end(process: Process, group: Group) -> None:
+    """See that nothing is left of it, and close its pipes; a process object has no method for that
+    (https://github.com/python/cpython/issues/114177).
+    """
+    kill_group(group)
+    if process.returncode is None:
+        await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=_REAP_SECONDS)
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
 
 
 async def _finish(process: Process, group: Group, given: bytes, limit: int) -> CommandResult:
@@ -141,8 +151,9 @@ async def _finish(process: Process, group: Group, given: bytes, limit: int) -> C
     try:
         code = await _end_of(process)
         await asyncio.wait(reading, timeout=_LAST_OUTPUT_SECONDS)
-        kill_group(group)
-        await asyncio.wait(reading, timeout=_LAST_OUTPUT_SECONDS)
+        if not all(one.done() for one in reading):
+            kill_group(group)  # whoever holds its output open
+            await asyncio.wait(reading, timeout=_LAST_OUTPUT_SECONDS)
         outputs = [one.result() if one.done() else (b"", True) for one in reading]
     finally:
         for task in (feeding, *reading):
@@ -159,13 +170,6 @@ async def _end_of(process: Process) -> int:
     while process.returncode is None:
         await clock.sleep(_LOOK_SECONDS)
     return process.returncode
-
-
-def _close(process: Process) -> None:
-    """Close its pipes; a process object has no method for it
-    (https://github.com/python/cpython/issues/114177).
-    """
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
 
 
 async def _feed(stdin: asyncio.StreamWriter, given: bytes) -> None:
