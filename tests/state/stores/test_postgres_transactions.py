@@ -10,6 +10,7 @@ import pytest
 from agentkit.core.contracts.errors import (
     EntryTooLarge,
     HeadMoved,
+    JournalDamaged,
     LeaseLost,
     StatementRefused,
     StoreUnreachable,
@@ -461,6 +462,26 @@ async def test_an_entry_that_is_too_large_takes_the_effect_with_it(
         await transact(shop.store, shop.lease, shop.paying, lambda _: large, threads=threads)
 
     assert [] == shop.payments()
+
+
+async def test_an_append_that_fails_takes_the_effect_with_it(
+    shop: Shop, threads: DaemonThreads
+) -> None:
+    """An entry stands already where the outcome would go: there is one commit, and none of it."""
+
+    def conclude(text: str) -> Proposal:
+        shop.desk.sql(
+            "INSERT INTO {s}.agentkit_entry SELECT number, 2, 'x', 'y' FROM {s}.agentkit_run"
+        )
+        return outcome(text)
+
+    with pytest.raises(JournalDamaged):
+        await transact(shop.store, shop.lease, shop.paying, conclude, threads=threads)
+
+    assert [] == shop.payments()
+    head = await shop.store.head("r")
+    assert head is not None
+    assert 1 == head.seq
 
 
 async def test_a_backend_that_is_ended_takes_the_effect_with_it(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentkit.core.contracts.errors import StoreUnreachable, TransactionOver
+from agentkit.core.contracts.errors import StoreError, StoreUnreachable, TransactionOver
 from agentkit.core.contracts.heads import Head
 from agentkit.core.contracts.transactions import Proposal
 from agentkit.state.checkpoints.adapters import _transaction_ports as ports
@@ -14,6 +14,7 @@ from agentkit.state.checkpoints.adapters._postgres_journal import (
     LOCK_SECONDS,
     Appending,
     PostgresJournal,
+    append_error,
 )
 from agentkit.state.checkpoints.adapters._postgres_place import CONNECT_SECONDS, Place
 from agentkit.state.checkpoints.adapters._postgres_session import (
@@ -90,11 +91,14 @@ class PostgresTransactions:
             proposal.summary,
             proposal.release,
         )
-        with driver_errors(self.name), bounded(db, OPERATION_SECONDS):
-            (outcome,) = self._journal.append(db, [new])
-            if outcome.error is not None:
-                raise outcome.error
-            execute(db, self._sql["commit"], binary=False)
+        try:
+            with driver_errors(self.name), bounded(db, OPERATION_SECONDS):
+                (outcome,) = self._journal.append(db, [new])
+                if outcome.error is not None:
+                    raise outcome.error
+                execute(db, self._sql["commit"], binary=False)
+        except StoreError as error:
+            raise append_error(new, error) from error.__cause__
 
 
 class PostgresConnector:
