@@ -362,6 +362,26 @@ async def test_a_run_that_begins_while_it_is_dropped_stays_in_the_list(
     assert ["r"] == client.zrange("agent:runs:", 0, -1)
 
 
+async def test_the_list_of_due_runs_mends_itself(
+    store: RedisCheckpointStore, client: redis.Redis
+) -> None:
+    """A run that wants no worker any more goes from it, and so does an entry without a run."""
+    due = msgspec.structs.replace(summary(), due_at=0)
+    await store.append("r", rows(1), after=0, lease=None, summary=due)
+    await store.append("s", rows(1), after=0, lease=None, summary=due)
+    client.zadd("agent:due", {"\0ghost": 0})
+    entered = client.zrange("agent:due", 0, -1)
+    await store.append("r", rows(2), after=1, lease=None, summary=summary("suspended"))
+    left = client.zrange("agent:due", 0, -1)
+
+    found = [one.run for one in await store.claimable()]
+
+    assert ["\0ghost", "\0r", "\0s"] == entered
+    assert ["\0ghost", "\0s"] == left
+    assert ["s"] == found
+    assert ["\0s"] == client.zrange("agent:due", 0, -1)
+
+
 async def test_one_run_among_many_of_the_same_start_is_not_lost(
     store: RedisCheckpointStore,
 ) -> None:
