@@ -68,6 +68,16 @@ def test_a_damaged_file_gives_what_is_whole_in_it_and_says_what_is_not(shell: Sh
     assert 3 == shell("show", "d1", "--store", "sqlite:///b.db").code
 
 
+def test_a_folder_that_is_not_there_is_told(shell: Shell) -> None:
+    """Before anything is exported."""
+    assert 0 == shell("run", "agents:talker", "Talk.", "--run-id", "d1").code
+
+    refused = shell("export", "--output", "no/such/folder/x.jsonl")
+
+    assert 6 == refused.code
+    assert "cannot be written" in refused.err
+
+
 def test_an_export_that_is_killed_leaves_no_file_of_that_name(shell: Shell) -> None:
     """Through a pipe it leaves one that is told to be cut off."""
     shell.interrupted("i1")
@@ -103,7 +113,6 @@ def test_an_export_that_is_killed_leaves_no_file_of_that_name(shell: Shell) -> N
         (("import", "agents.py"), 1, "does not begin as an export"),
         (("export",), 6, "no store"),
         (("export", "--json"), 2, "--output"),
-        (("export", "--output", "no/such/folder/x.jsonl", "--store", "memory://"), 6, "written"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(
