@@ -6,7 +6,8 @@ import asyncio
 import os
 import shutil
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -91,8 +92,7 @@ async def run_command(
         TypeError: the command is one text.
         StoreError, LeaseLost: the group could not be recorded; the command did not begin.
     """
-    words = _checked(command, environment)
-    mark = SystemChance().token()
+    words, mark = _checked(command, environment), SystemChance().token()
     process = await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", _GATE, "sh", *words),
         stdin=PIPE,
@@ -105,12 +105,8 @@ async def run_command(
     group = group_of(process.pid, mark)
     try:
         await _record(context, group)
-        given = send.encode() if isinstance(send, str) else send
-        async with asyncio.timeout(timeout_seconds):
-            return await _finish(process, group, given, max_output_bytes)
-    except TimeoutError as exc:
-        message = f"{words[0]} ran longer than {timeout_seconds:g} seconds and was killed"
-        raise CommandTimedOut(message) from exc
+        async with _in_time(words[0], timeout_seconds):
+            return await _finish(process, group, send, max_output_bytes)
     finally:
         await _end(process, group)
 
@@ -140,10 +136,21 @@ async def _end(process: Process, group: Group) -> None:
     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
 
 
-async def _finish(process: Process, group: Group, given: bytes, limit: int) -> CommandResult:
+@asynccontextmanager
+async def _in_time(name: str, seconds: float | None) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as exc:
+        message = f"{name} ran longer than {seconds:g} seconds and was killed"
+        raise CommandTimedOut(message) from exc
+
+
+async def _finish(process: Process, group: Group, send: str | bytes, limit: int) -> CommandResult:
     """Let the command go, and hear it out."""
     if process.stdin is None or process.stdout is None or process.stderr is None:
         raise AssertionError("a command was started without pipes")
+    given = send.encode() if isinstance(send, str) else send
     feeding = asyncio.ensure_future(_feed(process.stdin, given))
     reading = [
         asyncio.ensure_future(_read(stream, limit)) for stream in (process.stdout, process.stderr)
