@@ -107,7 +107,7 @@ def test_a_killed_worker_leaves_effect_and_entry_or_neither(desk: Desk) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_hundred_killed_workers_leave_effect_and_entry_or_neither(desk: Desk) -> None:
     """The same a hundred times."""
     kill_workers(desk, kills=100, seed=2)
