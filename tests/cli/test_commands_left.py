@@ -3,6 +3,7 @@
 import os
 import signal
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def left(shell: Shell) -> list[int]:
-    """What the command of a killed worker has left running."""
+def left(shell: Shell) -> Iterator[list[int]]:
+    """What the command of a killed worker has left running; it does not outlive the test."""
     (shell.folder / "shop.py").write_text(textwrap.dedent(AGENT))
     worker = shell.start("run", "shop:builder", "Build.", "--run-id", "r1")
     hear(worker, "beginning")
@@ -78,7 +79,10 @@ def left(shell: Shell) -> list[int]:
         os.sched_yield()
     os.kill(worker.pid, signal.SIGKILL)
     worker.communicate()
-    return [int(pid) for pid in pids.read_text().split()]
+    running = [int(pid) for pid in pids.read_text().split()]
+    yield running
+    for pid in filter(alive, running):
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_the_next_worker_kills_what_is_left_before_anything_else(
