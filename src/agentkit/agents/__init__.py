@@ -3,7 +3,7 @@
 from agentkit.agents.agent import Agent
 from agentkit.agents.deciding import record_decisions
 from agentkit.agents.draining import drain, draining
-from agentkit.agents.noting import send_event
+from agentkit.agents.noting import add_message, send_event
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.agents.settling import settle_call, unpark
 from agentkit.agents.stopping import cancel, pause
@@ -15,6 +15,7 @@ __all__ = [
     "AgentResult",
     "RunStream",
     "Suspended",
+    "add_message",
     "cancel",
     "drain",
     "draining",

@@ -47,6 +47,7 @@ class Asking:
 
     Attributes:
         under_way: the attempt whose end is not on record.
+        said: how many messages the user had added when the newest request was made.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Asking:
         stream: bool,
     ) -> None:
         self.under_way: Ask | None = None
+        self.said = 0
         self._tenure = tenure
         self._spec = spec
         self._invoker = invoker
@@ -95,6 +97,7 @@ class Asking:
         if started is None:
             message = f"run {state.run_id!r} has no start entry to make a request from"
             raise AssertionError(message)
+        self.said = state.lane(self._spec.lane).said
         return ModelRequest(
             model=asked_model(started.model, origin=self._invoker.llm.origin),
             system=started.system,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import ModelError
@@ -111,7 +113,7 @@ def decide(
         if bodies:
             return Record(bodies)
         return due if due.calls or due.doubt else Leave()
-    if lane.turn is not None and not lane.turn.calls:
+    if lane.turn is not None and not lane.turn.calls and not lane.transcript.ends_with_user:
         closing = ending(lane.turn.answer)
         if closing is not None:
             return Record([closing])
@@ -149,7 +151,7 @@ def due_calls(
 
 def ending(answer: e.ModelAnswered) -> e.Finished | None:
     """The end that this answer means for its run, if any."""
-    if answer.calls or answer.stop == "pause":
+    if answer.calls or answer.stop == "pause" or answer.unseen:
         return None
     reasons: dict[str, StopReason] = {"length": "length", "refusal": "refused"}
     reason = reasons.get(answer.stop, "completed")
@@ -184,8 +186,14 @@ def after_answer(
     *,
     epoch: int,
     now_ms: int = 0,
+    said: int | None = None,
 ) -> list[e.Body]:
-    """What is recorded with an answer: its end, or the intents and questions of its calls."""
+    """What is recorded with an answer: its end, or the intents and questions of its calls. `said`:
+    how many messages the user had added when it was asked for.
+    """
+    unseen = 0 if said is None else state.lane(spec.lane).said - said
+    if unseen > 0:
+        answered = msgspec.structs.replace(answered, unseen=unseen)
     end = ending(answered)
     if state.cancel is not None or (end is None and not answered.calls):
         return [answered]

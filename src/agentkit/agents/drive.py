@@ -203,12 +203,11 @@ class Drive:
             return
         answered = answered_by(ask, reply)
         self._dispatched.clear()
-        policies, now_ms = self._policies(TurnState(answered)), self._now_ms()
+        known = {"epoch": self._epoch, "now_ms": self._now_ms(), "said": self._asking.said}
+        policies = self._policies(TurnState(answered))
         events = await self._record(
             lambda state: self.listener.held(
-                after_answer(
-                    state, self._spec, answered, policies, epoch=self._epoch, now_ms=now_ms
-                )
+                after_answer(state, self._spec, answered, policies, **known)
             )
         )
         self._asking.under_way = None

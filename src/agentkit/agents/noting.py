@@ -16,7 +16,7 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Build, append_note, load_known
 from agentkit.state.journal.waits import MAX_KEPT_EVENTS
 
-__all__ = ["Noted", "send_event"]
+__all__ = ["Noted", "add_message", "send_event"]
 
 
 class Noted(NamedTuple):
@@ -77,6 +77,50 @@ async def send_event(
         return [body]
 
     state = await _append(port, run_id, note, note_id=f"event-{_token()}", clock=clock)
+    return Noted(state, repeated)
+
+
+async def add_message(
+    port: JournalPort,
+    run_id: str,
+    text: str,
+    *,
+    message_id: str | None = None,
+    actor: str = "",
+    clock: ClockPort | None = None,
+) -> Noted:
+    """Say something more to a run that has not ended. The model reads it with its next request:
+    behind the results of calls that are under way or wait, never in front of an answer that did not
+    know of it. A run whose answer was on its way does not end with that, but answers once more.
+
+    Args:
+        port: the store, looking at the run's scope.
+        run_id: the run.
+        text: what the user says.
+        message_id: names it once for all: a second one of the same id changes nothing. Random where
+            it is left out.
+        actor: who says it, for the record.
+        clock: for the time shown beside the note.
+
+    Raises:
+        RunNotFound: there is no such run.
+        NoteRefused: the run has ended or was cancelled.
+        InvalidSpec: the text is empty, or none.
+    """
+    if not _text("message", text).strip():
+        raise InvalidSpec("the message is empty")
+    identity = check_id(message_id, what="message id") if message_id is not None else _token()
+    body = e.MessageAdded(text, _text("actor", actor), identity)
+    repeated = False
+
+    def note(state: RunState) -> list[e.Body]:
+        nonlocal repeated
+        repeated = identity in state.messages
+        if not repeated:
+            refuse_if_cancelled(state)
+        return [] if repeated else [body]
+
+    state = await _append(port, run_id, note, note_id=f"message-{_token()}", clock=clock)
     return Noted(state, repeated)
 
 

@@ -45,8 +45,8 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.testing import _call_rules as call_rules
 from agentkit.testing import _outer_rules as outer_rules
-from agentkit.testing import _wait_rules as wait_rules
 from agentkit.testing import _stop_rules as stop_rules
+from agentkit.testing import _wait_rules as wait_rules
 from agentkit.testing._facts import Fact, Story, tell
 from agentkit.testing.effects import Effect
 
@@ -295,7 +295,8 @@ def _usage(story: Story) -> Usage:
             usage, parked = Usage(), False
         elif fact.kind == "model_answered":
             usage += Usage(*body.get("usage", ()))
-            asking = body.get("stop") == "pause"
+            unseen = bool(body.get("unseen")) and not body.get("calls")
+            asking = body.get("stop") == "pause" or unseen
         elif fact.kind == "step_completed":
             asking = body.get("status", "running") == "running"
         elif fact.kind in {"parked", "unparked", "pause_asked"}:  # paused, it may still be asking

@@ -104,7 +104,9 @@ class LeaseTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="lease_tak
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="model_answered"):
-    """A complete answer of the model."""
+    """A complete answer of the model. `unseen`: how many of the newest user messages had come in
+    while it was on its way, so that it knows nothing of them.
+    """
 
     turn: int
     text: str = ""
@@ -114,6 +116,7 @@ class ModelAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="model_
     model: str = ""
     response_id: str = ""
     native: Native | None = None
+    unseen: int = 0
 
 
 class ModelFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="model_failed"):

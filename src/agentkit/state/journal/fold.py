@@ -177,6 +177,7 @@ def _message_added(state: RunState, entry: e.Entry, body: e.MessageAdded) -> Non
     if body.message_id in state.messages:
         return
     state.messages.add(body.message_id)
+    state.main.said += 1
     state.main.transcript.add_user(body.text)
 
 

@@ -226,6 +226,7 @@ class LaneState:
         self.failures: list[e.ModelFailed] = []
         self.versions: list[SavedVersion] = []
         self.suspended = False
+        self.said = 0
         self.transcript = Transcript()
 
     def hand_over(self, how: str) -> None:
@@ -269,4 +270,6 @@ class LaneState:
         turn = self.turn
         if turn is None or turn.answer.stop == "pause":
             return True
+        if not turn.calls:
+            return self.transcript.ends_with_user
         return bool(turn.calls) and turn.closed

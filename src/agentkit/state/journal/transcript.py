@@ -100,12 +100,33 @@ class Transcript:
         else:
             self._messages.append(Message("user", text))
 
+    @property
+    def ends_with_user(self) -> bool:
+        """Whether the newest message is one of the user's, to which there is no answer yet."""
+        last = self._messages[-1] if self._messages else None
+        return isinstance(last, Message) and last.role == "user"
+
     def add_answer(self, answer: ModelAnswered) -> None:
-        """An assistant message."""
+        """An assistant message, in front of what the user said too late for it."""
+        unseen = self._take_back(answer.unseen)
         self._open = tuple(
             [self._unique(call.id, answer.turn, at) for at, call in enumerate(answer.calls)]
         )
         self._messages.append(_Answer(answer, self._open))
+        for text in unseen:
+            self.add_user(text)
+
+    def _take_back(self, count: int) -> list[str]:
+        """The newest user messages, which are not in their place yet. Views that were handed out
+        keep what they had.
+        """
+        taken: list[str] = []
+        if count:
+            self._messages = self._messages.copy()
+        while len(taken) < count and len(self._messages) > 1 and self.ends_with_user:
+            last = self._messages.pop()
+            taken.insert(0, last.content if isinstance(last, Message) else "")
+        return taken
 
     def add_results(self, outcomes: Mapping[int, ToolFinished]) -> None:
         """The results of the last answer's calls, by call index; a missing one is said so."""
