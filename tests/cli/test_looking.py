@@ -75,7 +75,7 @@ def test_show_tells_the_whole_story(shell: Shell) -> None:
         "send starts",
         "CRASH   its worker was gone",
         f"asked   {question} in_doubt: send",
-        f"decided {question}: done \"sent a\" by command line",
+        f'decided {question}: done "sent a" by command line',
         "ok by command line: sent a",
         "model   Done: sent a",
         "end     completed: Done: sent a",
