@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import itertools
 import pickle
+from collections.abc import Sequence
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -11,14 +13,17 @@ import pytest
 from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, StoreMisused
 from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import Message
 from agentkit.core.testing import FakeLLM, Turn
-from agentkit.state.checkpoints.adapters import PostgresCheckpointStore
+from agentkit.state.checkpoints.adapters import PostgresCheckpointStore, SqliteCheckpointStore
 from agentkit.state.journal.codec import checksum
 from agentkit.state.journal.journal import load
+from agentkit.state.upkeep.retention import Policy, collect
 from agentkit.testing.invariants import Evidence, check, read_rows
 from agentkit.tools import tool
 from tests.agents.kit import TASK, agent_of, call, calls, context, entries_of, then
 from tests.state.stores.helpers import rows, started, summary
+from tests.state.stores.test_clock_chaos import Skewed
 
 CALLED: list[str] = []
 
@@ -145,3 +150,46 @@ async def test_f110_all_stores_tell_the_same_story(store: JournalPort) -> None:
     state = await load(store, "r")
     told = [(one.role, one.content) for one in state.main.transcript.view()]
     assert [("tool", "sent a"), ("tool", "sent b")] == told[2:4]
+
+
+async def test_f099_each_step_costs_the_same_and_old_runs_give_their_space_back(
+    tmp_path: Path,
+) -> None:
+    """F099: with 20 KB a result, a run of twice the steps takes twice the space; what is pruned is
+    the disk's again, and the result stays.
+    """
+    path, sizes = tmp_path / "runs.db", [0]
+    store = SqliteCheckpointStore(path)
+
+    @tool(side_effecting=False)
+    async def look(item: str) -> str:
+        """Look something up."""
+        return item * 20_000
+
+    agent = agent_of(look, max_iterations=300)
+    results = []
+    for steps in (100, 200):
+
+        def answer(messages: Sequence[Message], steps: int = steps) -> Turn:
+            given = sum(message.role == "assistant" for message in messages)
+            asks = calls(call("look", call_id=f"c{given}", item="x"))
+            return asks if given < steps else Turn("done")
+
+        llm = FakeLLM(answer)
+        results.append(await agent.run(TASK, context(llm, store, run_id=f"r{steps}")))
+        await store.aclose()
+        sizes.append(path.stat().st_size)
+
+    pruned = [one async for one in collect(store, Policy(0.0), clock=Skewed(lambda: 4e9))]
+    given_back = await store.reclaim(limit_seconds=60.0)
+
+    shorter, longer = sizes[1] - sizes[0], sizes[2] - sizes[1]
+    assert 1.95 < longer / shorter < 2.05
+    assert longer < 200 * 23_000
+    assert {"r100", "r200"} == {one.run for one in pruned}
+    assert sizes[2] - path.stat().st_size == given_back.freed_bytes > 300 * 20_000
+    again = [
+        await agent.run(TASK, context(FakeLLM("x"), store, run_id=f"r{n}")) for n in (100, 200)
+    ]
+    assert results == again
+    await store.aclose()
