@@ -187,9 +187,8 @@ async def test_f099_each_step_costs_the_same_and_old_runs_give_their_space_back(
     assert 1.95 < longer / shorter < 2.05
     assert longer < 200 * 23_000
     assert {"r100", "r200"} == {one.run for one in pruned}
-    assert sizes[2] - path.stat().st_size == given_back.freed_bytes > 300 * 20_000
-    again = [
-        await agent.run(TASK, context(FakeLLM("x"), store, run_id=f"r{n}")) for n in (100, 200)
-    ]
-    assert results == again
+    assert given_back.freed_bytes >= sizes[2] - path.stat().st_size > 300 * 20_000
+    for result in results:
+        again = await agent.run(TASK, context(FakeLLM("x"), store, run_id=result.run_id))
+        assert result == again
     await store.aclose()
