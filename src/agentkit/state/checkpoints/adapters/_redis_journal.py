@@ -151,7 +151,10 @@ class RedisJournal:
         keys = self._keys(scope, run)
         call = self._appending(run, keys, new)
         started_at, due_at = new.summary.started_at, new.summary.due_at
-        before = self._due.before(scope, run, due_at) if new.rows or new.after else []
+        epoch = new.lease.epoch if new.lease else None
+        before: list[Call] = []
+        if new.rows or new.after:
+            before += self._due.before(scope, run, due_at, epoch=epoch)
         if new.rows and new.after == 0:
             before += self._index.before(scope, run, started_at)
         if before:
@@ -166,11 +169,10 @@ class RedisJournal:
         head = head_after(run, left, summary=new.summary)
         if head.summary is None:
             return head
-        after = self._due.after(scope, run, due_at, due_before=int(due) if due else None)
         if str(started_at).encode() != started:
-            after += self._index.after(scope, run, started_at)
-        if after:
-            yield after
+            yield self._index.after(scope, run, started_at)
+        due_before = int(due) if due else None
+        yield from self._due.after(scope, run, due_at, due_before=due_before, epoch=epoch)
         return head
 
     def read(self, scope: str, run: str, *, after: int, limit: int) -> Steps[list[Row]]:
@@ -197,7 +199,7 @@ class RedisJournal:
         if code == b"in_use":
             raise rules.in_use(run, head_of(run, found_in(said[0])))
         self._refuse_unusable(run, code, said)
-        yield self._due.gone(scope, run)
+        yield from self._due.gone(scope, run)
         yield from self._index.drop(scope, [run])
         return code == b"deleted"
 
