@@ -69,7 +69,9 @@ def test_a_key_that_is_the_same_for_all_calls_is_found(monkeypatch: pytest.Monke
 def test_running_a_plain_call_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call in doubt without a key is a human's to decide."""
 
-    def again(planner: recovery._Planner, call: object, policy: object) -> e.ToolStarted:
+    def again(
+        planner: recovery._Planner, call: object, policy: object, _outcome: object
+    ) -> e.ToolStarted:
         start: Callable[..., e.ToolStarted] = planner._start
         return start(call, policy, attempt=call.attempt + 1)  # type: ignore[attr-defined]
 
