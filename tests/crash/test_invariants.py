@@ -225,14 +225,86 @@ def _kept_after_an_error(evidence: Evidence) -> Evidence:
     return _rewritten(transactional, change)
 
 
+def _all(*changes: Callable[[Evidence], Evidence]) -> Callable[[Evidence], Evidence]:
+    def change(evidence: Evidence) -> Evidence:
+        for one in changes:
+            evidence = one(evidence)
+        return evidence
+
+    return change
+
+
+def _guessed(outcome: str) -> Callable[[Evidence], Evidence]:
+    """Nobody was asked about the call in doubt; the next worker has said this of it."""
+
+    def change(entries: Bodies) -> None:
+        said = next(entry for entry in entries if entry[5].get("by") == "human")  # type: ignore[union-attr]  # JSON
+        said[5].update(outcome=outcome, by="")  # type: ignore[union-attr]  # JSON
+
+    return lambda evidence: _all(_drop("question_asked"), _drop("decided"))(
+        _rewritten(evidence, change)
+    )
+
+
+def _of_other_arguments(evidence: Evidence) -> Evidence:
+    """A call was made with arguments that nobody asked for, as its intent says, too."""
+    effects = [
+        msgspec.structs.replace(one, digest="0" * 32) if one.key == evidence.effects[0].key else one
+        for one in evidence.effects
+    ]
+    key = evidence.effects[0].key
+
+    def change(entries: Bodies) -> None:
+        for entry in entries:
+            if entry[5]["type"] == "tool_started" and entry[5].get("key", "") == key:  # type: ignore[index,call-overload,union-attr]  # JSON
+                entry[5]["digest"] = "0" * 32  # type: ignore[index,call-overload]  # JSON
+
+    return _rewritten(msgspec.structs.replace(evidence, effects=tuple(effects)), change)
+
+
+def _with_a_shared_key(evidence: Evidence) -> Evidence:
+    """Two calls have one key, so the sink has refused the second."""
+    first, second = list(dict.fromkeys(one.key for one in evidence.effects if one.key))[:2]
+    effects = tuple(one for one in evidence.effects if one.key != second)
+
+    def change(entries: Bodies) -> None:
+        for entry in entries:
+            if entry[5].get("key") == second:  # type: ignore[union-attr]  # JSON
+                entry[5]["key"] = first  # type: ignore[index,call-overload]  # JSON
+
+    return _rewritten(msgspec.structs.replace(evidence, effects=effects), change)
+
+
+def _kept_twice(evidence: Evidence) -> Evidence:
+    """A call has two values under one name."""
+
+    def change(entries: Bodies) -> None:
+        at = _index(entries, "tool_started")
+        place = {name: entries[at][5][name] for name in ("turn", "index")}  # type: ignore[index,call-overload]  # JSON
+        for value in ("1", "2"):
+            body = {"type": "value_recorded", **place, "name": "step", "value": value}
+            entries.insert(at + 1, [*entries[at][:5], body])
+
+    return _rewritten(evidence, change)
+
+
+def _told_of_another_step(evidence: Evidence) -> Evidence:
+    kinds = [msgspec.json.decode(row.body)[5]["type"] for row in evidence.rows]
+    told = {"event": "step", "id": kinds.index("step_completed") + 1, "text": "iteration:9"}
+    return msgspec.structs.replace(evidence, promises=(*evidence.promises, told))
+
+
 TAMPERINGS = [
     pytest.param("I1", _effects("run", times=2), id="made-twice-on-one-intent"),
     pytest.param("I1", _repeat("tool_started", at_end=True), id="started-after-its-outcome"),
     pytest.param("I2", _effects("effect", times=2), id="two-effects"),
     pytest.param("I2", _kept_after_an_error, id="an-effect-beside-the-error-of-its-transaction"),
+    pytest.param("I2", _with_a_shared_key, id="two-calls-with-one-key"),
     pytest.param("I3", _cut, id="told-entries-are-gone"),
     pytest.param("I3", _told_otherwise, id="told-otherwise"),
     pytest.param("I3", _edit("finished", "output", "else"), id="another-result"),
+    pytest.param("I3", _told_of_another_step, id="another-step"),
+    pytest.param("I4", _kept_twice, id="two-values-under-one-name"),
     pytest.param("I4", _repeat("model_answered"), id="an-answer-twice"),
     pytest.param("I4", _repeat("step_completed"), id="a-step-twice"),
     pytest.param("I4", _drop("run_started"), id="no-start"),
@@ -247,6 +319,7 @@ TAMPERINGS = [
     pytest.param("I7", _drop("tool_finished", -1), id="a-result-is-missing"),
     pytest.param("I8", _drop("tool_started"), id="no-intent"),
     pytest.param("I8", _edit("tool_started", "digest", "0" * 32), id="another-digest"),
+    pytest.param("I8", _of_other_arguments, id="made-with-other-arguments"),
     pytest.param("I8", _effects("effect", times=0), id="done-without-an-effect"),
     pytest.param("I9", _bought_twice, id="bought-twice"),
     pytest.param("I9", _drop("model_answered", -1), id="a-paid-answer-is-missing"),
@@ -257,6 +330,12 @@ TAMPERINGS = [
     pytest.param("I11", _repeat("decided"), id="decided-twice"),
     pytest.param("I12", _newer_kind, id="written-behind-a-newer-release"),
     pytest.param("I13", _drop("tool_finished", -1), id="no-outcome"),
+    pytest.param("I13", _guessed("error"), id="an-outcome-that-nobody-knows"),
+    pytest.param("I13", _guessed("skipped"), id="dropped-without-a-word"),
+    pytest.param("I13", _edit("decided", "answer", "skip"), id="skipped-and-done"),
+    pytest.param("I13", _edit("decided", "answer", "failed"), id="failed-and-done"),
+    pytest.param("I13", _edit("decided", "answer", "run_again"), id="to-be-made-again-and-done"),
+    pytest.param("I13", _edit("decided", "value", '"else"'), id="done-and-told-otherwise"),
     pytest.param("I13", _reported(9), id="an-outcome-told-of-another-attempt"),
     pytest.param("I13", _repeat("tool_finished", 0), id="two-outcomes"),
     pytest.param("I14", _flipped, id="a-changed-byte"),

@@ -91,8 +91,8 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
             own = intent is not None and fact.epoch == intent.epoch
             looked = kind in {None, "reconciled"} and fact.body.get("by") == "reconcile"
             known = own or decided or looked
-            guessed = fact.body.get("outcome", "ok") == "ok" and not known
-            if guessed:
+            guessed = intent is not None or fact.body.get("outcome", "ok") == "ok"
+            if guessed and not known and not _may_say(kind, fact):
                 yield "I13", f"{call.label}: outcome {fact.seq} was recorded by another worker"
             unsure = fact.body.get("outcome", "ok") in UNSURE
             if not unsure:
@@ -105,6 +105,16 @@ def _doubts(story: Story, call: Call, kind: str | None) -> Iterator[tuple[str, s
     terminal = story.end is not None and story.end.kind == "finished"
     if terminal and intent is not None:
         yield "I13", f"{call.label}: its intent at {intent.seq} was left in doubt"
+
+
+def _may_say(kind: str | None, fact: Fact) -> bool:
+    """Whether a worker may record this of an attempt that another one has made: of an effect, only
+    that nobody knows. That a tool has none, or that it went with its transaction, is known.
+    """
+    outcome = fact.body.get("outcome", "ok")
+    if kind in {"plain", "reconciled", "idempotent"}:
+        return bool(outcome == "in_doubt")
+    return bool(outcome != "ok")
 
 
 def decisions(story: Story) -> Iterator[tuple[str, str]]:

@@ -48,6 +48,7 @@ class Call:
 
     place: Place
     name: str
+    arguments: str
     facts: list[Fact] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Fact]:
@@ -112,9 +113,9 @@ def tell(rows: Sequence[Row]) -> Story:
         fact = Fact(seq, identity, epoch, lane, at_ms, body["type"], body)
         story.facts.append(fact)
         if fact.kind == "model_answered":
-            for index, (_, name, *_) in enumerate(body.get("calls", ())):
+            for index, (_, name, *given) in enumerate(body.get("calls", ())):
                 place = Place(lane, body["turn"], index)
-                story.calls[place] = Call(place, name)
+                story.calls[place] = Call(place, name, *given)
             continue
         call = story.calls.get(Place(lane, body.get("turn", 0), body.get("index", 0)))
         if fact.kind == "decided":

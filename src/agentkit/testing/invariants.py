@@ -8,18 +8,18 @@ code that shares nothing with them.
 | invariant | is checked by |
 |---|---|
 | I1 | no call is started after its outcome, and none runs more often than it has intents |
-| I2 | effects of one key: one, and one more for each human who said "run again" |
+| I2 | effects of one key: one, and one more for each human who said "run again"; no key twice |
 | I3 | each event told stands in the journal with the same text; the result is the recorded one |
-| I4 | one start; turns and versions 1, 2, 3; note ids once; one open intent per call and epoch |
+| I4 | one start; turns and versions 1, 2, 3; notes, values of a call, and open intents once each |
 | I5 | seq without a gap; every earlier read is a prefix of the journal; the head fits its end |
 | I6 | epochs never fall along seq and in the head; no tool begins while a newer epoch has the run |
 | I7 | each request that left: every call one result, in order; all requests tell one past |
-| I8 | each effect has an intent of its key, digest, attempt and epoch; "ok" had an effect |
+| I8 | each effect has an intent (key, digest, attempt, epoch), each intent is for what was asked |
 | I9 | usage added up by other rules is what fold, head and result say; no answer lost silently |
 | I10 | nothing follows the terminal entry; nothing begins after a cancel, nor while paused |
 | I11 | no call moves before its question is decided (once, for its digest) or its wait is over |
 | I12 | the product refuses an entry of a newer release, and appends nothing behind one |
-| I13 | one outcome per call; each doubt leaves by the way that its tool allows |
+| I13 | one outcome per call; each doubt leaves as its tool allows and as a person said |
 | I14 | the product refuses a changed byte at its position, and sound bytes nowhere |
 | I15 | the start has the run's scope; handles on other scopes saw nothing (`seen_by_strangers`) |
 | I16 | by the harness, not here: a worker that does not end is `WorkerStuck` |
@@ -47,6 +47,7 @@ from agentkit.testing import _call_rules as call_rules
 from agentkit.testing import _outer_rules as outer_rules
 from agentkit.testing import _stop_rules as stop_rules
 from agentkit.testing import _wait_rules as wait_rules
+from agentkit.testing import _word_rules as word_rules
 from agentkit.testing._facts import Fact, Story, tell
 from agentkit.testing.effects import Effect
 
@@ -164,6 +165,8 @@ def check(evidence: Evidence) -> list[Violation]:
         found += call_rules.once(story, evidence.effects, evidence.tools)
         found += call_rules.settled(story, evidence.tools)
         found += call_rules.decisions(story)
+        found += word_rules.intended(story)
+        found += word_rules.heeded(story)
         found += wait_rules.waking(story)
         found += stop_rules.stopped(story)
         found += outer_rules.kept_apart(story, scope=evidence.scope, strangers=evidence.strangers)
@@ -248,6 +251,8 @@ def _promises(evidence: Evidence, story: Story) -> Iterator[tuple[str, str]]:
             yield "I3", f"{event} {seq} was told of a {fact.kind if fact else 'missing'} entry"
         elif event == "tool_result" and fact and told["text"] not in _contents(fact):
             yield "I3", f"tool_result {seq} was told as {told['text']!r}"
+        elif event == "step" and fact and told["text"] != f"iteration:{fact.body['iteration']}":
+            yield "I3", f"step {seq} was told as {told['text']!r}"
         elif event == "final" and told.get("stop_reason") == "completed":
             yield from _told_result(told, story.end)
 
