@@ -69,7 +69,7 @@ def test_an_unknown_run_is_not_found(shell: Shell) -> None:
         "sqlite://runs.db",
         "sqlite:///",
         "mysql://localhost/x",
-        "postgresql://ann:s3cr3t@localhost/x",
+        "postgresql://ann:s3cr3t@localhost:port/x",
         "sqlite:///runs.db?mode=ro",
     ],
 )
