@@ -1,7 +1,7 @@
 """Redis Cluster: many masters, keys that move between them, and masters that come back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 import redis
@@ -11,6 +11,7 @@ from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
+from agentkit.state.checkpoints.adapters._redis_links import Call, Link
 from agentkit.testing.servers import RedisCluster, RedisServer
 from tests.state.stores.helpers import rows, started, summary
 
@@ -160,3 +161,28 @@ async def test_a_single_address_of_a_cluster_is_told(redis_cluster: RedisCluster
 
     assert found
     assert all("Use redis+cluster://" in text for text in found)
+
+
+async def test_answers_of_one_node_are_not_taken_for_others_after_another_node_was_refused(
+    store: Store, redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent to the first nodes of a group was answered, and nobody has read it."""
+    runs = [f"r{number}" for number in range(30)]
+    for run in runs:
+        await started(store, run)
+    send = Link.send
+    refused: list[str] = []
+
+    def refusing(link: Link, calls: Sequence[Call], *, asking: bool = False) -> None:
+        if not refused and link._name.endswith(str(redis_cluster.nodes[-1].port)):
+            refused.append(link._name)
+            raise StoreUnreachable("a look at its settings has shown that it may not be used")
+        send(link, calls, asking=asking)
+
+    monkeypatch.setattr(Link, "send", refusing)
+    await asyncio.gather(*map(store.head, runs), return_exceptions=True)
+
+    found = [await store.read(run) for run in runs]
+
+    assert len(refused) == 1
+    assert [rows(1)] * len(runs) == found

@@ -17,7 +17,7 @@ from agentkit.core.contracts.errors import (
     StoreMisused,
     StoreUnreachable,
 )
-from agentkit.core.contracts.heads import Lease
+from agentkit.core.contracts.heads import Lease, Row
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters import _redis_errors as redis_errors
@@ -130,6 +130,33 @@ async def test_i16_silence_is_a_bounded_error(proxy: Proxy) -> None:
     proxy.pass_on()
     await grow(store, lease, 2, 1)
     await store.aclose()
+
+
+async def test_a_line_that_is_slow_with_many_bytes_is_not_silent(
+    redis_server: RedisServer,
+    redis_url: str,
+) -> None:
+    """Each part of what is sent has its time, not all of it together."""
+    parts: list[int] = []
+
+    class Line(redis.connection.Connection):
+        """Notes what is given to the system at once."""
+
+        def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None:
+            parts.extend(map(len, command))
+            super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+    pool = redis.ConnectionPool(Line, host="127.0.0.1", port=redis_server.port)
+    store = Store(redis.Redis(connection_pool=pool))
+    lease = await started(store, "r")
+
+    big = Row(2, b"x" * 1_000_000, rows(2)[0].check)
+    await store.append("r", [big], after=1, lease=lease, summary=summary())
+    read = await store.read("r", after=1)
+    await store.aclose()
+
+    assert [big] == read
+    assert max(parts) <= 65_536
 
 
 async def test_an_answer_that_is_held_back_is_asked_for_again(store: Store, proxy: Proxy) -> None:

@@ -50,8 +50,12 @@ class Wire(Protocol):
     def disconnect(self) -> None:
         """Close it."""
 
-    def send_packed_command(self, command: list[bytes], check_health: bool) -> None:  # noqa: FBT001 (theirs)
-        """Send encoded commands."""
+    def send_packed_command(
+        self,
+        command: Sequence[bytes | memoryview],
+        check_health: bool,  # noqa: FBT001 (theirs)
+    ) -> None:
+        """Send encoded commands, in parts that each have their time."""
 
     def read_response(self, disable_decoding: bool) -> object:  # noqa: FBT001 (theirs)
         """The next reply; one that is an error is raised."""

@@ -24,6 +24,7 @@ OLDEST_SERVER = (6, 2)
 SETTINGS_SECONDS = 60.0
 """How long what a server says of its settings is believed."""
 
+_PART_BYTES = 65_536
 _SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save")
 
 
@@ -181,7 +182,10 @@ class Link:
         self._examine(self.state)
 
     def _write(self, commands: Sequence[tuple[Word, ...]]) -> None:
-        self._connection.send_packed_command([packed(commands)], check_health=False)
+        said = memoryview(packed(commands))
+        # The driver gives each part its time: whoever is slow with many bytes is not silent.
+        parts = [said[at : at + _PART_BYTES] for at in range(0, len(said), _PART_BYTES)]
+        self._connection.send_packed_command(parts, check_health=False)
 
     def _read(self, count: int) -> list[Answer]:
         answers: list[Answer] = []
@@ -217,6 +221,14 @@ class Servers:
             StoreError: a server is not one to be used.
             redis.RedisError: a server cannot be reached; what was sent may have been done.
         """
+        try:
+            return self._exchanged(calls)
+        except BaseException:
+            # Answers that nobody has read would be taken for those to what is sent next.
+            self.close()
+            raise
+
+    def _exchanged(self, calls: Sequence[Call]) -> list[Answer]:
         everywhere = self._masters()
         batches: dict[Place | None, list[int]] = {}
         for at, call in enumerate(calls):
@@ -231,7 +243,7 @@ class Servers:
                 gathered = answers[at]
                 if isinstance(gathered, list) and not isinstance(answer, Exception):
                     gathered.append(answer)
-                else:
+                elif not isinstance(gathered, Exception):
                     answers[at] = answer
         return [self._followed(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
