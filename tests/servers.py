@@ -22,8 +22,18 @@ from agentkit.testing.servers.binaries import missing_kinds
 _REQUIRED = ("CI", "AGENTKIT_REQUIRE_SERVERS")
 
 
+_SECOND_FORMS = ("pgbouncer", "redis_cluster")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what needs a server that is not on this machine; in CI such a test fails."""
+    """Deselect what needs a server that is not on this machine; in CI such a test fails.
+
+    What every store is tried by is tried on the second forms of a server too, among the slow tests.
+    """
+    for item in items:
+        if any(form in item.name.partition("[")[2] for form in _SECOND_FORMS):
+            item.add_marker(pytest.mark.slow)
     absent = set(missing_kinds())
     out = [item for item in items if absent & _needed(item)]
     if out and not any(os.environ.get(variable) for variable in _REQUIRED):

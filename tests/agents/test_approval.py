@@ -495,7 +495,7 @@ async def test_an_id_that_two_calls_carry_names_neither() -> None:
 # --- each subset, each order ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("many", [1, 2, 3, 4])
+@pytest.mark.parametrize("many", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
 async def test_f008_f015_f017_f021_f023_every_subset_in_every_order(many: int) -> None:
     """One decision moves its own call and no other; the rest stays open; in the end each call has
     its one result, in call order, whatever came first.

@@ -212,7 +212,7 @@ async def test_a_look_that_wants_to_record_cannot_tell(what: str) -> None:
     result = await agent.run(TASK, context(llm, store))
 
     assert result.suspended is not None
-    assert "not for a reconcile function" in result.suspended.questions[0].prompt
+    assert "a reconcile function only looks" in result.suspended.questions[0].prompt
 
 
 # --- replaced workers, runs that kill -------------------------------------------------------------

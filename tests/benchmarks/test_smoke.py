@@ -16,7 +16,12 @@ LOCAL = ["iterations", "bytes", "flat", "reading", "concurrency", "imports"]
 
 @pytest.mark.parametrize(
     "sections",
-    [LOCAL, pytest.param(["servers"], marks=(pytest.mark.postgres, pytest.mark.redis))],
+    [
+        LOCAL,
+        pytest.param(
+            ["servers"], marks=(pytest.mark.postgres, pytest.mark.redis, pytest.mark.slow)
+        ),
+    ],
     ids=["local", "servers"],
 )
 def test_every_section_prints_a_table(

@@ -101,6 +101,7 @@ def test_a_run_that_is_worked_on_and_one_that_is_other_there_are_left_out(shell:
     assert ("", "live") not in _journal(shell.folder / "b.db")
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_killed_leaves_each_run_whole_or_not_there(shell: Shell) -> None:
     """At each write to either store; copying again always ends it, and records one takeover."""
     assert 0 == shell("run", "agents:talker", "Talk.", "--run-id", "d1").code

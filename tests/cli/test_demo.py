@@ -14,6 +14,7 @@ needs_sdk = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_sdk
 def test_demo_kills_workers_everywhere_and_every_invariant_holds(shell: Shell) -> None:
     """Four workers die by SIGKILL, in each kind of tool and in a model call; one question is

@@ -78,6 +78,7 @@ def test_a_folder_that_is_not_there_is_told(shell: Shell) -> None:
     assert "cannot be written" in refused.err
 
 
+@pytest.mark.slow
 def test_an_export_that_is_killed_leaves_no_file_of_that_name(shell: Shell) -> None:
     """Through a pipe it leaves one that is told to be cut off."""
     shell.interrupted("i1")

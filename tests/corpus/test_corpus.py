@@ -141,6 +141,7 @@ async def test_each_run_is_folded_to_the_status_that_was_written(release: str) -
                 assert one.head.status == status, one.head.run
 
 
+@pytest.mark.slow
 def test_each_run_is_shown(shell: Shell) -> None:
     """By the command line, from a store that the files were imported into."""
     for path in FILES:

@@ -12,6 +12,7 @@ from agentkit.testing.crash.seeds import by_name, fate, run_seeds
 from agentkit.testing.invariants import report
 
 
+@pytest.mark.slow
 def test_a_campaign_kills_at_every_known_border_and_asks_and_breaks_nothing(tmp_path: Path) -> None:
     """Each border by its name, then seeds, in two jobs: all borders have killed, a human was asked,
     takeovers were timed, and what sound runs left behind is gone.

@@ -46,6 +46,7 @@ def _evidence(folder: Folder) -> Evidence:
     return asyncio.run(read(folder.store()))
 
 
+@pytest.mark.slow
 def test_f027_f038_a_worker_is_killed_at_every_border_of_waiting(
     workers: ForkServer, tmp_path: Path
 ) -> None:

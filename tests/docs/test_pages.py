@@ -17,8 +17,15 @@ PAGES = sorted(
     if page.stem not in ON_SERVERS
 )
 
+LONG = {"crash-test-your-agent", "back-up-and-move"}
+"""Pages that are read among the slow tests."""
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in LONG else []) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_a_reader_gets_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     """Code is saved and run, commands are typed, and what they print is on the page."""
     done = Reader(tmp_path, {}).follow(page)
