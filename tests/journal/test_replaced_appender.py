@@ -54,3 +54,27 @@ async def test_nothing_is_decided_on_a_state_that_another_worker_has_moved_on() 
     assert journal.fenced
     assert [0] == asked
     assert ["CheckpointSaved", "LeaseTaken"] == await kinds_of(inner)
+
+
+async def test_a_takeover_that_was_read_on_the_side_stops_the_next_append() -> None:
+    """Reading the news finds it, whoever reads; the append that comes next decides nothing on the
+    successor's state.
+    """
+    inner = InMemoryCheckpointStore()
+    store = TakenWhileRead(inner)
+    lease = await store.acquire("r", "me", 15.0)
+    journal = Journal(store, await load(store, "r"), clock=SystemClock(), lease=lease)
+    store.taking = True
+    with pytest.raises(LeaseLost):
+        await journal.refresh()
+    asked: list[int] = []
+
+    def build(state: RunState) -> list[e.Body]:
+        asked.append(state.epoch)
+        return [e.Parked("auth", "no key")]
+
+    with pytest.raises(LeaseLost):
+        await journal.commit(build, lane="")
+
+    assert [] == asked
+    assert ["LeaseTaken"] == await kinds_of(inner)

@@ -103,8 +103,10 @@ class Drive:
             threads=threads,
             late=self._reports.tell_later,
         )
-        wake = partial(self._runner.tell, News())
-        self.listener = Listener(self._journal, attention, clock=context.services.clock, wake=wake)
+        clock, wake = context.services.clock, partial(self._runner.tell, News())
+        self.listener = Listener(
+            self._journal, attention, lose=self._tenure.lose, clock=clock, wake=wake
+        )
         self._asking = Asking(
             self._tenure,
             spec,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from agentkit.agents.attention import Attention
 from agentkit.agents.decide import without_acts
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import RunError, StoreError
+from agentkit.core.contracts.errors import LeaseLost, RunError, StoreError
 from agentkit.core.contracts.ports import ClockPort
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Journal, insist
@@ -24,6 +24,7 @@ class Listener:
 
     Args:
         journal: of the run.
+        lose: called where reading shows that another worker has taken the run.
         attention: of the drive.
         clock: for the waits between attempts at a store that fails.
         wake: has the drive look at its calls; called in the drive's loop.
@@ -34,11 +35,13 @@ class Listener:
         journal: Journal,
         attention: Attention,
         *,
+        lose: Callable[[], None],
         clock: ClockPort,
         wake: Callable[[], None],
     ) -> None:
         self._journal = journal
         self._attention = attention
+        self._lose = lose
         self._clock = clock
         self._wake = wake
         self._closed = False
@@ -87,6 +90,8 @@ class Listener:
         self._wake()  # a lost lease needs no reading
         try:
             await insist(self._journal.refresh, clock=self._clock)
+        except LeaseLost:
+            self._lose()
         except (StoreError, RunError) as error:
             _log.warning("run %r: its news cannot be read: %s", self._state.run_id, error)
         self._attention.poke()

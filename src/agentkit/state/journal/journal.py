@@ -232,7 +232,7 @@ class Journal:
                     self._refused = self._refused or mine
                     raise
                 self._overtaken = False
-                self._stop_if_replaced()
+            self._stop_if_replaced()
             try:
                 await self._settle()
                 bodies = build(self.state)
