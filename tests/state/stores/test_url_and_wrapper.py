@@ -175,3 +175,37 @@ def test_a_wrapper_leaves_nothing_of_the_port_out() -> None:
 def test_memory_stores_share_nothing() -> None:
     """Each object has its own data and its own location."""
     assert InMemoryCheckpointStore().location != InMemoryCheckpointStore().location
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:[S3cret]@host",
+        "redis://u:S3cret[@host",
+        "redis://u:@S3cret#@host",
+        "redis://u:@S3cret?@host",
+        "redis://u:12/S3cret@host",
+        "redis+sentinel://u:12/S3cret@host/mymaster",
+        "redis://u:S3cret\ud800@host",
+        "postgresql://u:S3cret\ud800@host/x",
+        "postgresql://u:[S3cret]@host/x",
+    ],
+)
+def test_f118_a_password_that_is_not_escaped_is_neither_shown_nor_taken_for_a_host(
+    url: str,
+) -> None:
+    """F118: it is refused before anything is connected to."""
+    try:
+        shown = open_store(url).location
+    except InvalidStoreUrl as refused:
+        shown = str(refused) + repr(refused.__cause__)
+
+    assert "S3cret" not in shown
+
+
+@pytest.mark.parametrize("password", ["a%23b", "a%2Fb", "a%3Fb", "a%40b", "a%5Bb%5D", "a%3Ab"])
+def test_a_password_that_is_escaped_is_used_as_it_is_meant(password: str) -> None:
+    """Any character can be had."""
+    store = open_store(f"redis://me:{password}@host:7000/2")
+
+    assert store.location.startswith("redis://host:7000/2?")

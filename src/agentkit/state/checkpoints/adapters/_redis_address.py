@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
 from agentkit.state.checkpoints.adapters._redis_errors import driver
@@ -31,6 +31,10 @@ SCHEMES: dict[str, tuple[Kind, str]] = {
 }
 """Schemes of store URLs: how many servers there are, and the driver's own scheme."""
 
+_ESCAPE = (
+    "it is not a URL; in a user or password write %23 for #, %2F for /, %3A for :, %3F for ?, %40 "
+    "for @, %5B and %5D for brackets"
+)
 _PORTS = {"single": 6379, "cluster": 6379, "sentinel": 26379}
 _KEEPALIVE_SECONDS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _NOT_OURS = frozenset(
@@ -159,7 +163,7 @@ def address_of(where: str | Client) -> Address:
 
 
 def _of_url(url: str) -> Address:
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme not in SCHEMES:
         raise InvalidStoreUrl(
             f"a Redis store takes a URL that begins with one of {', '.join(SCHEMES)}"
@@ -185,6 +189,22 @@ def _of_url(url: str) -> Address:
     if kind == "sentinel" and scheme == "rediss":
         sentinel["ssl"] = True
     return Address(kind, tuple(places), settings, service, sentinel)
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL in which each character can only mean one thing.
+
+    A password with an unescaped `/`, `?`, `#` or `@` would be cut in two, and what is behind it be
+    taken for a host, which is shown in messages and connected to.
+    """
+    try:
+        url.encode()
+        parts = urlsplit(url)
+    except ValueError:  # not shown: it may hold a password
+        raise InvalidStoreUrl(_ESCAPE) from None
+    if "#" in url or "@" in parts.query or ("@" in parts.path and "unix" not in parts.scheme):
+        raise InvalidStoreUrl(_ESCAPE)
+    return parts
 
 
 def _parsed(url: str) -> dict[str, object]:

@@ -45,6 +45,8 @@ def open_store(url: str) -> JournalPort:
     given: object = url
     if not isinstance(given, str):
         raise InvalidStoreUrl(f"{url!r} is not a store URL but no text. Known ones: {_KNOWN}.")
+    if not _is_text(url):
+        raise InvalidStoreUrl("the store URL holds lone surrogates, so it is no text")
     match = _SCHEME.fullmatch(url)
     if match is None:
         if url.endswith(_FILE_SUFFIXES):
@@ -116,6 +118,13 @@ def _redis(url: str, rest: str) -> JournalPort:  # noqa: ARG001 (they share a si
         return store_of_url(url)
     except InvalidStoreUrl as refused:
         raise InvalidStoreUrl(f"{_masked(url)!r}: {refused}") from None
+
+
+def _is_text(url: str) -> bool:
+    try:
+        return bool(url.encode()) or not url
+    except UnicodeEncodeError:
+        return False
 
 
 def _masked(url: str) -> str:
