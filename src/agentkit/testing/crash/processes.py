@@ -72,7 +72,7 @@ class ForkServer:
         function: str,
         *,
         setup: JSONObject | None = None,
-        limit_seconds: float = 30.0,
+        limit_seconds: float = 60.0,
         path: tuple[Path, ...] = (),
     ) -> None:
         self._limit_seconds = limit_seconds

@@ -55,14 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     full = modes.add_parser("full-disk", help="run on a small file system that is full")
     full.add_argument("--on", type=Path, help="a small, empty file system; else one is mounted")
     given = parser.parse_args(arguments)
-    logging.getLogger("agentkit").setLevel(logging.CRITICAL)  # what fails here is meant to
     campaigns = {
         "power-loss": _power_loss,
         "bit-flips": _bit_flips,
         "io-errors": _io_errors,
         "full-disk": _full_disk,
     }
-    return campaigns[given.mode](given)
+    log = logging.getLogger("agentkit")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what fails here is meant to
+    try:
+        return campaigns[given.mode](given)
+    finally:
+        log.setLevel(level)
 
 
 def _io_errors(given: argparse.Namespace) -> int:
