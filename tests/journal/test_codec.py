@@ -7,13 +7,13 @@ from agentkit.state.journal.codec import decode_rows, encode_entry
 
 
 def _read(rows: list[Row]) -> list[int]:
-    """The numbers of the entries that are read before one is found damaged."""
+    """The numbers of the entries that are read, and that of a damaged one below zero."""
     read = []
     try:
         for entry, _ in decode_rows(rows, after=0, before=b"", run_id="r"):
             read.append(entry.seq)
     except JournalDamaged as damage:
-        assert damage.seq == len(read) + 1
+        read.append(-damage.seq)
     return read
 
 
@@ -29,4 +29,4 @@ def test_an_entry_that_was_changed_is_seen_at_its_place() -> None:
         body = rows[at].body.replace(b"told", b"sold")
         changed = [*rows[:at], Row(at + 1, body, rows[at].check), *rows[at + 1 :]]
 
-        assert list(range(1, at + 1)) == _read(changed)
+        assert [*range(1, at + 1), -(at + 1)] == _read(changed)
