@@ -122,9 +122,10 @@ def _redis(url: str, rest: str) -> JournalPort:  # noqa: ARG001 (they share a si
 
 def _is_text(url: str) -> bool:
     try:
-        return bool(url.encode()) or not url
+        url.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def _masked(url: str) -> str:

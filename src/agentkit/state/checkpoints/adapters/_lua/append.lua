@@ -2,8 +2,8 @@
 -- ARGV[5] the seq to append after, [6] epoch and [7] owner of the lease, both '' for a note,
 -- [8] '1' to release, [9] to [11] see `keep`, [12] how many field names and values follow;
 -- behind them the check of the last row, if there are rows, and the rows
--- Returns written, what has changed of the head, start and due time before | there, head | refused, head or nil | what `unusable` and
--- `doubtful` say.
+-- Returns written, what has changed of the head, start and due time before | there, head |
+-- refused, head or nil | what `unusable` and `doubtful` say.
 
 local head = load()
 local verdict = unusable(head) or doubtful(head)
