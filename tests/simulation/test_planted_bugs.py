@@ -11,6 +11,7 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import JSON
 from agentkit.state.checkpoints.adapters import StoreWrapper
 from agentkit.state.journal import recovery
+from agentkit.state.journal.journal import Journal
 from agentkit.state.journal.lanes import CallState
 from agentkit.state.journal.lease import Tenure
 from agentkit.testing.simulation import simulate
@@ -37,7 +38,6 @@ SOON = 100
 @pytest.mark.parametrize(
     ("bug", "invariant"),
     [
-        pytest.param(Unfenced, "I6", id="fence not checked"),
         pytest.param(Forgetful, "I4", id="retried rows not compared"),
         pytest.param(Indulgent, "I6", id="renewed by a stale epoch"),
         pytest.param(Hasty, "I6", id="lapsed before its time"),
@@ -48,6 +48,15 @@ SOON = 100
 def test_a_bug_of_the_store_is_found(bug: type[StoreWrapper], invariant: str) -> None:
     """A store that breaks one law breaks an invariant."""
     assert _found(invariant, store=partial(planted, bug))
+
+
+def test_a_fence_that_is_not_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store refuses a worker that was replaced, and the worker stops once it has read of its
+    replacement. Each guards the journal alone, so the bug takes both away.
+    """
+    monkeypatch.setattr(Journal, "_stop_if_replaced", lambda _: None)
+
+    assert _found("I6", store=partial(planted, Unfenced))
 
 
 def test_a_worker_that_acts_without_asking_its_lease_is_found(
