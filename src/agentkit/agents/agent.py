@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 
 from agentkit.agents.attention import Attention, Stopped
 from agentkit.agents.background import run_in_background
+from agentkit.agents.checking import DefinitionChangedWarning, checked_task, warn_if_changed
 from agentkit.agents.claim import Claimed, admit, claim
 from agentkit.agents.cognition import Cognition, SingleCallCognition
 from agentkit.agents.deciding import Recorded, record_decisions
@@ -24,7 +24,6 @@ from agentkit.agents.transact import check_store
 from agentkit.core.contracts.errors import InvalidSpec, RunInterrupted
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import JSON, Decision
-from agentkit.core.contracts.values import to_text
 from agentkit.core.runtime import RunContext
 from agentkit.state.journal.drives import DriveRecord
 from agentkit.state.journal.fold import RunState
@@ -34,12 +33,6 @@ from agentkit.state.journal.owner import owner_id
 from agentkit.tools.threads import default_threads
 
 __all__ = ["Agent", "DefinitionChangedWarning"]
-
-
-class DefinitionChangedWarning(UserWarning):
-    """Prompt, tools or model differ from what the run was started with; the recorded ones are
-    sent.
-    """
 
 
 class Agent:
@@ -113,7 +106,7 @@ class Agent:
             RunInterrupted: this worker was told to stop, see `drain`; the run is resumable.
             StoreError: the store failed; the run is resumable.
         """
-        checked = _checked_task(task)
+        checked = checked_task(task)
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
         return await _result_of(setting, self._stream(setting, checked, wait_seconds, deltas=False))
 
@@ -152,7 +145,7 @@ class Agent:
             InvalidSpec: the task is empty. Others come from the stream, as for `run`; but a run
                 that is parked or failed ends with a `final` event that says so.
         """
-        checked = _checked_task(task)
+        checked = checked_task(task)
         setting = settle(self.llm or self.model, ctx, run_id=None, store=None)
         return self._stream(setting, checked, wait_seconds, deltas=True)
 
@@ -306,7 +299,7 @@ class Agent:
 
         def prepare(state: RunState) -> None:
             check_store(setting.port, self._registry.transactional())
-            _warn_if_changed(state, spec)
+            warn_if_changed(state, spec)
             _ = setting.invoker
 
         request = partial(
@@ -371,23 +364,3 @@ async def _result_of(setting: Setting, stream: RunStream) -> AgentResult:
         raise asyncio.CancelledError(message)
     raise_if_mending_is_needed(result)
     return result
-
-
-def _checked_task(task: str) -> str:
-    if not isinstance(task, str) or not task.strip():
-        message = f"the task must be a non-empty string, not {task!r}"
-        raise InvalidSpec(message)
-    if task != to_text(task):
-        message = f"the task {task[:80]!r} holds lone surrogates, so it is no text"
-        raise InvalidSpec(message)
-    return task
-
-
-def _warn_if_changed(state: RunState, spec: AgentSpec) -> None:
-    started = state.started
-    if started is not None and started.fingerprint != spec.fingerprint:
-        text = (
-            f"run {state.run_id!r}: agent {spec.name!r} has changed since the run was started; "
-            "the recorded prompt, tools and model are used for it"
-        )
-        warnings.warn(text, DefinitionChangedWarning, stacklevel=2)

@@ -1,0 +1,44 @@
+"""What is looked at before a run goes on: its task, and whether its agent has changed."""
+
+from __future__ import annotations
+
+import warnings
+
+from agentkit.agents.spec import AgentSpec
+from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.values import to_text
+from agentkit.state.journal.fold import RunState
+
+__all__ = ["DefinitionChangedWarning", "checked_task", "warn_if_changed"]
+
+
+class DefinitionChangedWarning(UserWarning):
+    """Prompt, tools or model differ from what the run was started with; the recorded ones are
+    sent.
+    """
+
+
+def checked_task(task: str) -> str:
+    """The task, as it can be kept.
+
+    Raises:
+        InvalidSpec: it is empty, or no text.
+    """
+    if not isinstance(task, str) or not task.strip():
+        message = f"the task must be a non-empty string, not {task!r}"
+        raise InvalidSpec(message)
+    if task != to_text(task):
+        message = f"the task {task[:80]!r} holds lone surrogates, so it is no text"
+        raise InvalidSpec(message)
+    return task
+
+
+def warn_if_changed(state: RunState, spec: AgentSpec) -> None:
+    """Say that the recorded definition is used, where the agent's is another one by now."""
+    started = state.started
+    if started is not None and started.fingerprint != spec.fingerprint:
+        text = (
+            f"run {state.run_id!r}: agent {spec.name!r} has changed since the run was started; "
+            "the recorded prompt, tools and model are used for it"
+        )
+        warnings.warn(text, DefinitionChangedWarning, stacklevel=2)
