@@ -194,18 +194,6 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(
     postgres_server.drop_database("latin")
 
 
-async def test_a_standby_is_told_apart(desk: Desk) -> None:
-    """A server that takes no writes says what it may be."""
-    owner = desk.store()
-    await owner.head("r")
-    await owner.aclose()
-    store = desk.store(f"{desk.dsn}?options=-c%20default_transaction_read_only%3Don")
-
-    with pytest.raises(StoreUnreachable, match="standby"):
-        await store.acquire("r", "worker", TTL_SECONDS)
-    await store.aclose()
-
-
 async def test_a_schema_that_vanishes_is_an_error_and_then_made_anew(desk: Desk) -> None:
     """Somebody drops or restores it under a running worker."""
     store = desk.store()

@@ -148,6 +148,12 @@ class PostgresServer:
         self.stop(mode)
         self.start()
 
+    def demote(self) -> None:
+        """Restart it as a standby, which takes no writes until `SELECT pg_promote()`."""
+        self.stop()
+        (self.data / "standby.signal").touch()
+        self.start()
+
     def close(self) -> None:
         """End it and remove its folder."""
         if self.process is not None:
@@ -160,7 +166,8 @@ class PostgresServer:
         lines = self._pid_file()
         if self.process is None or len(lines) <= _STATUS_LINE:
             return False
-        return lines[_PID_LINE] == str(self.process.pid) and lines[_STATUS_LINE].strip() == "ready"
+        ready = lines[_STATUS_LINE].strip() in {"ready", "standby"}
+        return lines[_PID_LINE] == str(self.process.pid) and ready
 
     def _pid_file(self) -> list[str]:
         try:

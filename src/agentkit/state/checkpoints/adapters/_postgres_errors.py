@@ -26,6 +26,7 @@ _CANCELLED = "57014"
 _FORBIDDEN = "42501"
 _MISSING = ("3F000", "42P01", "42883", "42704", "42703")
 _READ_ONLY = "25006"
+_UNSUPPORTED = "0A000"
 _DAMAGED = ("XX001", "XX002")
 _FOR_NOW = ("starting up", "shutting down", "not yet accepting", "in recovery", "too many clients")
 _ALIVE = (_LOCKED, *_UNDONE, _CANCELLED)
@@ -75,17 +76,24 @@ def is_lost(error: BaseException | None) -> bool:
     psycopg = driver()
     if isinstance(error, NoAnswer | psycopg.InterfaceError):
         return True
+    if getattr(error, "sqlstate", None) == _READ_ONLY:
+        return True  # another session may be with the server that takes writes now
     return isinstance(error, psycopg.OperationalError) and error.sqlstate not in _ALIVE
 
 
 def is_passing(error: StoreError) -> bool:
-    """Whether the same operation may be sent again at once: its connection broke, or the server
-    rolled it back to let another one pass.
+    """Whether the connection of an operation broke, so that it may be sent again at once on another
+    one if doing it twice is doing it once.
     """
     cause = error.__cause__
-    if isinstance(cause, NoAnswer):
-        return False
-    return is_lost(cause) or getattr(cause, "sqlstate", None) in _UNDONE
+    return is_lost(cause) and not isinstance(cause, NoAnswer)
+
+
+def is_undone(error: StoreError) -> bool:
+    """Whether the server says that nothing was done, and may do it soon: it rolled the operation
+    back to let another one pass, or takes no writes yet.
+    """
+    return getattr(error.__cause__, "sqlstate", None) in (*_UNDONE, _READ_ONLY)
 
 
 def is_own(error: StoreError) -> bool:
@@ -121,7 +129,12 @@ def _translate(exc: psycopg.Error, where: str) -> StoreError:
             f"the store {where}: the role may not do this ({text}). Give it the rights that "
             f"`agentkit migrate --print` names, or use another role."
         )
-    if state == _READ_ONLY:
+    if state in _UNDONE:
+        return StoreUnreachable(
+            f"the store {where} has rolled this back each time, in favour of other sessions "
+            f"({text}). Nothing was written. Try again when it has less to do."
+        )
+    if state == _READ_ONLY or (state == _UNSUPPORTED and "recovery" in text):
         return StoreUnreachable(
             f"the store {where} is read-only ({text}): it may be a standby. Connect to the "
             f"primary, for instance with target_session_attrs=read-write."

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
-from agentkit.core.contracts.errors import StoreError, StoreMisused, StoreUnreachable
+from agentkit.core.contracts.errors import StoreMisused, StoreUnreachable
 from agentkit.core.contracts.ports import ClockPort
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters._postgres_errors import (
@@ -20,6 +20,7 @@ from agentkit.state.checkpoints.adapters._postgres_errors import (
     is_lost,
     is_passing,
     is_starting,
+    is_undone,
 )
 from agentkit.state.checkpoints.adapters._postgres_place import CONNECT_SECONDS, Place
 
@@ -32,6 +33,11 @@ Db: TypeAlias = "psycopg.Connection[Any]"
 
 OPERATION_SECONDS = 10.0
 """How long nothing may move within a round trip before its connection is given up."""
+
+REPEAT_SECONDS = 3.0
+"""How long an operation is sent again of which the server says that it did nothing: it was rolled
+back for another one's sake, or came to a server that takes no writes.
+"""
 
 _UNREAD_PARTS = 10
 _PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -73,6 +79,7 @@ class Session:
         self._place = place
         self._keeps = source.keeps
         self._seconds = seconds
+        self._clock: ClockPort = SystemClock()
         self._db: Db | None = None
 
     def run(self, work: Callable[[Db], _T], *, again: bool) -> _T:
@@ -81,18 +88,28 @@ class Session:
         Args:
             work: makes its round trip.
             again: whether it may be sent a second time where its connection broke under it, since
-                doing it twice is doing it once.
+                doing it twice is doing it once. What was not done at all is repeated anyway.
 
         Raises:
             StoreError: it failed; unless it only reads, it is unknown whether it was done.
         """
-        db = self.open()
-        try:
-            return self._run(db, work)
-        except StoreUnreachable as error:
-            if not again or not is_passing(error):
-                raise
-        return self._run(self.open(), work)
+        until = self._clock.elapsed() + REPEAT_SECONDS
+        pauses = iter(_PAUSES_SECONDS)
+        while True:
+            pause = 0.0
+            db = self.open()
+            try:
+                return self._run(db, work)
+            except StoreUnreachable as error:
+                if is_undone(error):
+                    pause = next(pauses, _PAUSES_SECONDS[-1])
+                    if self._clock.elapsed() + pause >= until:
+                        raise
+                elif again and is_passing(error):
+                    again = False  # the second time it is no accident
+                else:
+                    raise
+            threading.Event().wait(pause)
 
     @property
     def connected(self) -> bool:
@@ -118,8 +135,8 @@ class Session:
         try:
             with driver_errors(self._place.location), bounded(db, self._seconds):
                 return work(db)
-        except StoreError as error:
-            if is_lost(error.__cause__):
+        except BaseException as error:
+            if is_lost(error.__cause__) or not _is_idle(db):
                 db.close()
                 self.close()
             raise
@@ -316,6 +333,11 @@ def is_alive(db: Db) -> bool:
     except psycopg.Error:
         return False
     return False
+
+
+def _is_idle(db: Db) -> bool:
+    """Whether the connection is between two operations: nothing is open, and nothing unread."""
+    return bool(db.info.transaction_status == driver().pq.TransactionStatus.IDLE)
 
 
 @contextlib.contextmanager
