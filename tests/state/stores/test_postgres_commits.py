@@ -13,6 +13,7 @@ from agentkit.core.contracts.errors import (
     JournalDamaged,
     LeaseLost,
     NoteRefused,
+    RunInUse,
     StoreUnreachable,
 )
 from agentkit.core.contracts.heads import Head, Renewal
@@ -239,22 +240,57 @@ async def test_an_append_in_doubt_is_an_error_and_may_be_repeated(
     assert [(2,)] == desk.sql("SELECT count(*) FROM {s}.agentkit_entry")
 
 
-async def test_a_claim_in_doubt_is_not_repeated_by_itself(
+@pytest.mark.parametrize("fault", [LoseAnswer, LoseRequest])
+async def test_a_claim_whose_connection_breaks_is_granted_once(
+    desk: Desk, postgres_server: PostgresServer, fault: type[LoseAnswer] | type[LoseRequest]
+) -> None:
+    """Repeated by itself it is known again: it does not find the run held by itself, and what it
+    took the run from is told and counted once.
+    """
+    with Proxy(postgres_server.port) as proxy:
+        store = desk.store(postgres_server.dsn(port=proxy.port))
+        dead = await started(store, "r")
+        lost = fault(request=b"agentkit_acquire")
+
+        proxy.fail_next(lost)
+        new = await store.acquire("new", "worker", TTL_SECONDS)
+        proxy.fail_next(lost)
+        took = await store.acquire("r", "other", TTL_SECONDS, supersede=dead.epoch)
+        proxy.fail_next(lost)
+        same = await store.acquire("r", "other", TTL_SECONDS, supersede=took.epoch)
+        claims = desk.sql("SELECT claims FROM {s}.agentkit_run ORDER BY run")
+        head = await store.append("r", rows(2), after=1, lease=same, summary=summary())
+        await store.aclose()
+
+        assert {fault.__name__: 3} == proxy.struck
+    assert [(0,), (2,)] == claims
+    assert (False, True, True) == (new.took_over, took.took_over, same.took_over)
+    assert (0, 1, 2) == (new.head.recoveries, took.head.recoveries, same.head.recoveries)
+    assert took.epoch < same.epoch
+    assert TTL_SECONDS - 5 < same.head.expires_in_seconds <= TTL_SECONDS
+    assert "other" == head.owner
+
+
+async def test_a_claim_in_doubt_shields_nobody_else(
     desk: Desk, postgres_server: PostgresServer
 ) -> None:
-    """A second one would find the lease taken, by us; the head tells whose it is."""
+    """Where the second answer is lost too, whoever asked hears of it, and the run is held: also
+    for another request of the same owner, which may be another one's.
+    """
     with Proxy(postgres_server.port) as proxy:
         store = desk.store(postgres_server.dsn(port=proxy.port))
         await store.head("r")
-        proxy.fail_next(LoseAnswer(request=b"agentkit_acquire"))
+        lost = LoseAnswer(request=b"agentkit_acquire")
+        proxy.fail_next(lost, lost)
 
         with pytest.raises(StoreUnreachable):
             await store.acquire("r", "worker", TTL_SECONDS)
-        head = await store.head("r")
+        for owner in ("worker", "other"):
+            with pytest.raises(RunInUse):
+                await store.acquire("r", owner, TTL_SECONDS)
         await store.aclose()
 
-    assert head is not None
-    assert "worker" == head.owner
+    assert [("worker",)] == desk.sql("SELECT owner FROM {s}.agentkit_run")
 
 
 async def test_a_commit_is_durable_whatever_the_database_is_set_to(

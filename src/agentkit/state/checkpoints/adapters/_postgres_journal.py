@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from agentkit.core.contracts.errors import JournalDamaged, StoreError
 from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
 from agentkit.state.checkpoints.adapters import _rules as rules
@@ -64,12 +62,12 @@ class PostgresJournal:
         *,
         owner: str,
         ttl_seconds: float,
+        token: str,
         supersede: int | None,
         above: int,
     ) -> Lease:
-        """See `JournalPort.acquire`."""
-        ttl_ms = round(ttl_seconds * 1000)
-        ((verdict, epoch, *row),) = execute(
+        """See `JournalPort.acquire`; a request that is repeated under its token is one."""
+        ((verdict, took_over, *row),) = execute(
             db,
             self._sql["acquire"],
             (
@@ -78,7 +76,8 @@ class PostgresJournal:
                 scope,
                 run,
                 owner,
-                ttl_ms,
+                round(ttl_seconds * 1000),
+                token,
                 supersede,
                 above,
                 self._wait_ms,
@@ -86,23 +85,16 @@ class PostgresJournal:
                 self._clock.wall_ms(),
             ),
         )
-        old = head_of(row)
+        head = head_of(row)
         if verdict == "held":
-            raise rules.in_use(run, old)
-        head = msgspec.structs.replace(
-            old,
-            epoch=epoch,
-            owner=owner,
-            expires_in_seconds=ttl_ms / 1000,
-            recoveries=old.recoveries + bool(old.owner),
-        )
+            raise rules.in_use(run, head)
         return Lease(
             run=run,
             owner=owner,
-            epoch=epoch,
+            epoch=head.epoch,
             ttl_seconds=ttl_seconds,
             head=head,
-            took_over=rules.took_over(old),
+            took_over=took_over,
             scope=scope,
         )
 

@@ -22,6 +22,7 @@ from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
 from agentkit.core.contracts.upkeep import Migration
+from agentkit.core.runtime.chance import SystemChance
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._lanes import ThreadLane
 from agentkit.state.checkpoints.adapters._postgres_engine import Engine, Limits, reached
@@ -114,18 +115,19 @@ class PostgresCheckpointStore(SlotMethods):
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
-        journal = self._engine.journal
+        journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
         return await self._write(
             lambda db: journal.acquire(
                 db,
-                self._scope,
+                scope,
                 run,
                 owner=owner,
                 ttl_seconds=ttl_seconds,
+                token=token,
                 supersede=supersede,
                 above=above,
             ),
-            again=False,
+            again=True,
         )
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:

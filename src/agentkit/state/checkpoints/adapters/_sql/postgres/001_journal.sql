@@ -17,6 +17,7 @@ CREATE TABLE {schema}.agentkit_run (
     owner text NOT NULL DEFAULT '',
     expires_ms bigint NOT NULL DEFAULT 0,
     claims integer NOT NULL DEFAULT 0,
+    claim text NOT NULL DEFAULT '',
     seq bigint NOT NULL DEFAULT 0,
     tip bytea NOT NULL DEFAULT '',
     status text NOT NULL DEFAULT '',
@@ -165,11 +166,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Take a lease: 'taken' or 'held', and the head as it was before.
+-- Take a lease: 'taken' or 'held', whether from somebody who had not given it back, and the head as
+-- it is then. A request is known again by its token, as its answer may have been lost.
 CREATE FUNCTION {schema}.agentkit_acquire(
     of_identity bytea, of_tenancy bytea, of_scope text, of_run text, new_owner text, ttl_ms bigint,
-    supersede bigint, above bigint, wait_ms integer, at_ms bigint, wall_ms bigint
-) RETURNS TABLE (verdict text, taken_epoch bigint, now_ms bigint, head {schema}.agentkit_run)
+    token text, supersede bigint, above bigint, wait_ms integer, at_ms bigint, wall_ms bigint
+) RETURNS TABLE (verdict text, took_over boolean, now_ms bigint, head {schema}.agentkit_run)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM {schema}.agentkit_set(wait_ms);
@@ -182,22 +184,28 @@ BEGIN
         VALUES (of_identity, of_tenancy, of_scope, of_run) ON CONFLICT DO NOTHING;
     END LOOP;
     now_ms := {schema}.agentkit_now(at_ms);
-    verdict := 'held';
-    IF head.owner = '' OR head.expires_ms <= now_ms OR head.epoch = supersede THEN
-        taken_epoch := greatest(
-            coalesce(
-                nullif(head.epoch, 0), (SELECT s.forgotten_epoch FROM {schema}.agentkit_store AS s)
-            ) + 1,
-            above + 1,
-            {schema}.agentkit_now(wall_ms)
-        );
-        verdict := 'taken';
+    verdict := 'taken';
+    IF head.owner = new_owner AND substr(head.claim, 3) = token THEN
+        took_over := left(head.claim, 1) = '1';
+    ELSIF head.owner = '' OR head.expires_ms <= now_ms OR head.epoch = supersede THEN
+        took_over := head.owner <> ''
+            AND (head.seq = 0 OR head.status NOT IN ('done', 'failed', 'cancelled'));
         UPDATE {schema}.agentkit_run AS r
-        SET epoch = taken_epoch,
+        SET epoch = greatest(
+                coalesce(
+                    nullif(r.epoch, 0), (SELECT s.forgotten_epoch FROM {schema}.agentkit_store AS s)
+                ) + 1,
+                above + 1,
+                {schema}.agentkit_now(wall_ms)
+            ),
             owner = new_owner,
             expires_ms = now_ms + ttl_ms,
-            claims = r.claims + CASE WHEN r.owner = '' THEN 0 ELSE 1 END
-        WHERE r.number = head.number;
+            claims = r.claims + CASE WHEN r.owner = '' THEN 0 ELSE 1 END,
+            claim = CASE WHEN took_over THEN '1:' ELSE '0:' END || token
+        WHERE r.number = head.number
+        RETURNING r.* INTO head;
+    ELSE
+        verdict := 'held';
     END IF;
     RETURN NEXT;
 END $$;

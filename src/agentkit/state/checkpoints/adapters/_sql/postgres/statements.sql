@@ -47,15 +47,15 @@ FROM {schema}.agentkit_append(
 ) AS a;
 
 -- name: acquire
--- Take a lease; the head as it was before.
-SELECT a.verdict, a.taken_epoch, a.now_ms, (a.head).run, (a.head).epoch, (a.head).owner,
+-- Take a lease; the head as it is then.
+SELECT a.verdict, a.took_over, a.now_ms, (a.head).run, (a.head).epoch, (a.head).owner,
        (a.head).expires_ms, (a.head).seq, (a.head).tip, (a.head).claims, (a.head).status,
        (a.head).agent, (a.head).iteration, (a.head).recoveries, (a.head).input_tokens,
        (a.head).output_tokens, (a.head).requests, (a.head).unknown, (a.head).cached_tokens,
        (a.head).started_at, (a.head).updated_at, (a.head).due_at, (a.head).detail
 FROM {schema}.agentkit_acquire(
-    %b::bytea, %b::bytea, %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bigint,
-    %s::integer, %s::bigint, %s::bigint
+    %b::bytea, %b::bytea, %s::text, %s::text, %s::text, %s::bigint, %s::text, %s::bigint,
+    %s::bigint, %s::integer, %s::bigint, %s::bigint
 ) AS a;
 
 -- name: renew
