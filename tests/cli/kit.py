@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import agentkit
+from tests.cli.forks import run_forked
 
 SOURCES = Path(agentkit.__file__).parents[1]
 
@@ -152,7 +153,15 @@ class Shell:
         }
 
     def __call__(self, *arguments: str, seconds: float = 60.0, **environment: str) -> Done:
-        """Run `agentkit` with these arguments to its end."""
+        """Run `agentkit` with these arguments to its end, in an interpreter of its own if it is
+        given an environment of its own.
+        """
+        if not environment:
+            return Done(
+                *run_forked(
+                    arguments, folder=self.folder, environment=self.environment, seconds=seconds
+                )
+            )
         process = self.start(*arguments, **environment)
         out, err = process.communicate(timeout=seconds)
         return Done(process.returncode, out.decode(), err.decode())
