@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from agentkit.core.contracts.errors import StoreError
+from agentkit.core.contracts.errors import RunError, StoreError, TransactionOver
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
@@ -107,11 +107,15 @@ class Seat(Generic[C]):
             _seats.add(self)
 
     def use(self, work: Callable[[C], T]) -> T:
-        """Run `work` on the connection; one that failed is not used again."""
+        """Run `work` on the connection; one that failed is not used again. To refuse what was asked
+        for is no failure; after any other error nobody knows where its protocol stands.
+        """
         with self.gate:
             try:
                 return work(self._open())
-            except StoreError:
+            except (RunError, TransactionOver):
+                raise
+            except BaseException:
                 self.drop()
                 raise
 
