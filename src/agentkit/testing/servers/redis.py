@@ -65,6 +65,7 @@ class RedisServer:
             "appendfsync": appendfsync,
             "maxmemory": maxmemory or "0",
             "maxmemory-policy": policy,
+            "repl-diskless-sync-delay": "0",  # a replica need not wait for others to come along
             **({} if save is None else {"save": save}),
             **(settings or {}),
         }

@@ -99,15 +99,21 @@ class RedisSentinel:
         return int(str(answer[1]))
 
     def in_step(self) -> bool:
-        """Whether the replica is connected and has all that its master has written."""
+        """Whether the replica is connected and has all that its master has written.
+
+        A replica that has just copied its master writes its append-only file anew. Until that is
+        done a kill takes everything from it, so it does not count before.
+        """
         try:
-            ours = self.replica.info("replication")
+            ours = self.replica.info("replication") | self.replica.info("persistence")
             master = self.master.info("replication")
         except ServerFailed:
             return False
+        rewrites = {ours["aof_rewrite_in_progress"], ours["aof_rewrite_scheduled"]}
         return (
             ours.get("master_link_status") == "up"
             and ours.get("slave_repl_offset") == master["master_repl_offset"]
+            and rewrites == {"0"}
         )
 
     def wait_for_failover(self) -> None:
