@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from urllib.parse import quote
 
 import pytest
 
@@ -165,6 +166,65 @@ async def test_the_script_is_what_the_store_does(desk: Desk) -> None:
     assert [True] * len(known) == [step.applied for step in known]
     assert [] == applied
     desk.sql('DROP SCHEMA "by \'hand""" CASCADE')
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Upper Case",
+        "it's",
+        'a "quoted" one',
+        "a$1$b",
+        "back\\slash",
+        "-- x; DROP SCHEMA public",
+        "user",
+        "schéma ☂ 模式",
+        "x" * 63,
+        "ü" * 31 + "x",
+    ],
+)
+async def test_a_schema_may_have_any_name_that_a_statement_can_hold(desk: Desk, name: str) -> None:
+    """Its tables are in that one and no other, by argument and by URL."""
+    store = PostgresCheckpointStore(desk.dsn, schema=name)
+    named = open_store(f"{desk.dsn}?schema={quote(name, safe='')}")
+    lease = await started(store, "r")
+    store.renew({"r": lease})
+    await store.append("r", rows(2), after=1, lease=lease, summary=summary("done"), release=True)
+    found = await named.read("r")
+    await store.aclose()
+    await named.aclose()
+
+    assert rows(1, 2) == found
+    assert store.location == named.location
+    there = "SELECT nspname FROM pg_namespace n JOIN pg_class c ON relnamespace = n.oid"
+    assert [(name,)] == desk.sql(f"{there} WHERE relname = 'agentkit_run'")
+    desk.sql(f'DROP SCHEMA "{name.replace(chr(34), chr(34) * 2)}" CASCADE')
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "x" * 64,
+        "ü" * 32,
+        "100%",
+        "%s",
+        "a$$b",
+        "{name}",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "pg_catalog",
+        "pg_temp",
+        "information_schema",
+    ],
+)
+def test_a_schema_that_could_be_mistaken_is_refused_by_name(name: str) -> None:
+    """Before anything is asked of the server."""
+    with pytest.raises(InvalidStoreUrl, match=r"schema") as refused:
+        PostgresCheckpointStore("postgresql://nobody@127.0.0.1:1/none", schema=name)
+
+    assert repr(name) in str(refused.value)
 
 
 async def test_a_store_is_migrated_before_it_is_used(desk: Desk) -> None:

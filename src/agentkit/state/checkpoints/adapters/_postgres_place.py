@@ -22,6 +22,9 @@ UNACKNOWLEDGED_SECONDS = 15
 """How long sent bytes may stay unacknowledged before the connection is given up (Linux)."""
 
 _MAX_SCHEMA_BYTES = 63
+_NOT_IN_SCHEMA = ("%", "$$", "{", "}")
+"""What would mean something else in a statement or in the text of a function."""
+
 _LOCAL = "localhost"
 _PORT = "5432"
 
@@ -61,8 +64,7 @@ def place_of(conninfo: str, schema: str, **given: object) -> Place:
         InvalidStoreUrl: it is not understood, or the schema has an impossible name.
     """
     psycopg = driver()
-    if not schema or len(schema.encode("utf-8", "replace")) > _MAX_SCHEMA_BYTES or "\0" in schema:
-        raise InvalidStoreUrl(f"{schema!r} cannot be the name of a schema: 1 to 63 bytes")
+    _check_schema(schema)
     try:
         found = psycopg.conninfo.conninfo_to_dict(conninfo, **given)
     except psycopg.Error:
@@ -82,6 +84,17 @@ def place_of(conninfo: str, schema: str, **given: object) -> Place:
         )
     quoted = '"' + schema.replace('"', '""') + '"'
     return Place(_location(named, schema), {**_setup(), **named}, quoted, schema)
+
+
+def _check_schema(name: str) -> None:
+    bad = not name.isprintable() or any(sign in name for sign in _NOT_IN_SCHEMA)
+    if bad or not 1 <= len(name.encode()) <= _MAX_SCHEMA_BYTES:
+        raise InvalidStoreUrl(
+            f"{name!r} cannot be the name of a schema for a store: 1 to {_MAX_SCHEMA_BYTES} bytes "
+            f"of UTF-8 that can be printed, without {' '.join(_NOT_IN_SCHEMA)}"
+        )
+    if name.startswith("pg_") or name == "information_schema":
+        raise InvalidStoreUrl(f"the schema {name!r} belongs to Postgres itself: choose another")
 
 
 def _location(named: Mapping[str, str], schema: str) -> str:
