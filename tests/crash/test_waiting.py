@@ -2,6 +2,7 @@
 
 import asyncio
 
+from agentkit.agents.admitting import Wanted
 from agentkit.agents.claim import Claimed, claim
 from agentkit.agents.spec import make_spec
 from agentkit.core.runtime import RunContext, Services
@@ -22,7 +23,7 @@ async def test_a_lease_that_was_waited_for_is_worth_its_whole_length() -> None:
             store,
             RunContext(correlation_id="r", services=Services(clock=clock)),
             make_spec(name="a", model="", system="", tools=(), max_iterations=1),
-            task="do it",
+            Wanted("do it"),
             owner="me",
             wait_seconds=2 * LEASE_SECONDS,
             heartbeat=ThreadHeartbeat(clock=clock, start=lambda _: None),

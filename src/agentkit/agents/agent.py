@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
+from agentkit.agents.admitting import Wanted, admit
 from agentkit.agents.attention import Attention, Stopped
 from agentkit.agents.background import run_in_background
-from agentkit.agents.checking import DefinitionChangedWarning, checked_task, warn_if_changed
-from agentkit.agents.claim import Claimed, admit, claim
+from agentkit.agents.checking import (
+    CarryOn,
+    Start,
+    checked_start,
+    warn_if_changed,
+)
+from agentkit.agents.claim import Claimed, claim
 from agentkit.agents.cognition import Cognition, SingleCallCognition
 from agentkit.agents.deciding import Recorded, record_decisions
 from agentkit.agents.drive import Drive
@@ -22,6 +28,7 @@ from agentkit.agents.spec import AgentSpec, make_spec
 from agentkit.agents.stream import RunStream
 from agentkit.agents.transact import check_store
 from agentkit.core.contracts.errors import InvalidSpec, RunInterrupted
+from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.runtime import RunContext
@@ -32,7 +39,7 @@ from agentkit.state.journal.lease import LEASE_SECONDS, heartbeat_for
 from agentkit.state.journal.owner import owner_id
 from agentkit.tools.threads import default_threads
 
-__all__ = ["Agent", "DefinitionChangedWarning"]
+__all__ = ["Agent"]
 
 
 class Agent:
@@ -82,6 +89,7 @@ class Agent:
         *,
         run_id: str | None = None,
         store: str | None = None,
+        after: str | None = None,
         wait_seconds: float = 0.0,
     ) -> AgentResult:
         """Start the run, or carry it on where its last worker stopped, and return its result.
@@ -94,10 +102,14 @@ class Agent:
             ctx: which run, and what it works with; or, without one:
             run_id: the run's id (random when left out), and
             store: a store URL; by default `AGENTKIT_STORE_URL`, else a private store in memory.
+            after: a run of this agent that has ended: the new run carries its conversation on,
+                and nothing of it is done or paid again.
             wait_seconds: how long to wait for another worker that holds the run.
 
         Raises:
-            RunIdReused: the id belongs to another task or agent.
+            RunIdReused: the id belongs to another task, agent or `after`.
+            RunNotFound, VersionNotFound: there is no run `after`, or its entries are gone.
+            RunUnfinished: the run `after` has not ended.
             RunSuspended: the run waits for decisions; use `resume`.
             RunInUse: another worker holds the run.
             RunParked: the run stopped at something to mend (credentials, quota, …).
@@ -106,9 +118,9 @@ class Agent:
             RunInterrupted: this worker was told to stop, see `drain`; the run is resumable.
             StoreError: the store failed; the run is resumable.
         """
-        checked = checked_task(task)
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
-        return await _result_of(setting, self._stream(setting, checked, wait_seconds, deltas=False))
+        start = checked_start(task, after, run_id=setting.context.correlation_id)
+        return await _result_of(self._stream(setting, start, wait_seconds, deltas=False))
 
     def run_sync(
         self,
@@ -117,6 +129,7 @@ class Agent:
         *,
         run_id: str | None = None,
         store: str | None = None,
+        after: str | None = None,
         wait_seconds: float = 0.0,
     ) -> AgentResult:
         """`run` for code without an event loop; all such calls share one background loop.
@@ -127,15 +140,18 @@ class Agent:
             StoreMisused: called inside a running event loop, which it would block.
         """
         return run_in_background(
-            self.run(task, ctx, run_id=run_id, store=store, wait_seconds=wait_seconds)
+            self.run(task, ctx, run_id=run_id, store=store, after=after, wait_seconds=wait_seconds)
         )
 
-    def stream(self, task: str, ctx: RunContext, *, wait_seconds: float = 0.0) -> RunStream:
+    def stream(
+        self, task: str, ctx: RunContext, *, after: str | None = None, wait_seconds: float = 0.0
+    ) -> RunStream:
         """Like `run`, telling what happens; the last event is `final` with the result.
 
         Args:
             task: what to do.
             ctx: which run, and what it works with.
+            after: as for `run`.
             wait_seconds: how long to wait for another worker that holds the run.
 
         Returns:
@@ -145,9 +161,9 @@ class Agent:
             InvalidSpec: the task is empty. Others come from the stream, as for `run`; but a run
                 that is parked or failed ends with a `final` event that says so.
         """
-        checked = checked_task(task)
         setting = settle(self.llm or self.model, ctx, run_id=None, store=None)
-        return self._stream(setting, checked, wait_seconds, deltas=True)
+        start = checked_start(task, after, run_id=setting.context.correlation_id)
+        return self._stream(setting, start, wait_seconds, deltas=True)
 
     async def resume(
         self,
@@ -178,7 +194,7 @@ class Agent:
         """
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
         stream = self._stream(setting, None, wait_seconds, deltas=False, decisions=decisions)
-        return await _result_of(setting, stream)
+        return await _result_of(stream)
 
     def resume_stream(
         self,
@@ -202,9 +218,26 @@ class Agent:
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=None)
         return self._stream(setting, None, wait_seconds, deltas=True, decisions=decisions)
 
+    async def carry_on(
+        self, ctx: RunContext, *, on_claimed: Callable[[Lease], None] = lambda _: None
+    ) -> AgentResult:
+        """Do for a run what it wants of a worker now, be it to begin it: see `Worker`.
+
+        Unlike `resume` it leaves a run that is parked as it is, does not wait for a lease that
+        somebody else holds, and returns the result of a run that is parked or has failed.
+
+        Args:
+            ctx: which run, and what it works with.
+            on_claimed: called with the lease once the run is this worker's.
+
+        Raises: as `resume`.
+        """
+        setting = settle(self.llm or self.model, ctx, run_id=None, store=None)
+        return await self._stream(setting, CarryOn(on_claimed), 0.0, deltas=False).result()
+
     async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | JSON]) -> Recorded:
         run_id, services = setting.context.correlation_id, setting.context.services
-        admit(await load_known(setting.port, run_id), self._spec(), task=None, now_ms=0)
+        admit(await load_known(setting.port, run_id), self._spec(), Wanted(), now_ms=0)
         return await record_decisions(
             setting.port,
             run_id,
@@ -232,7 +265,7 @@ class Agent:
     def _stream(
         self,
         setting: Setting,
-        task: str | None,
+        start: Start | CarryOn | None,
         wait_seconds: float,
         *,
         deltas: bool,
@@ -242,14 +275,14 @@ class Agent:
         return RunStream(
             setting.key,
             lambda record: self._events(
-                setting, task, wait_seconds, record, deltas=deltas, decisions=decisions
+                setting, start, wait_seconds, record, deltas=deltas, decisions=decisions
             ),
         )
 
     async def _events(
         self,
         setting: Setting,
-        task: str | None,
+        start: Start | CarryOn | None,
         wait_seconds: float,
         record: DriveRecord,
         *,
@@ -268,11 +301,13 @@ class Agent:
             news, attention = _Later(), Attention()
             record.drain = attention.drain
             claimed = await self._claim(
-                setting, task, wait_seconds, record, attention=attention, news=news
+                setting, start, wait_seconds, record, attention=attention, news=news
             )
             if isinstance(claimed, RunState):
                 state = claimed
             else:
+                if isinstance(start, CarryOn):
+                    start.claimed(claimed.tenure.lease)
                 drive = self._drive(setting, claimed, attention, deltas=deltas)
                 news.call = drive.listener.hear
                 async with aclosing(drive.events()) as events:
@@ -288,7 +323,7 @@ class Agent:
     async def _claim(
         self,
         setting: Setting,
-        task: str | None,
+        start: Start | CarryOn | None,
         wait_seconds: float,
         record: DriveRecord,
         *,
@@ -302,12 +337,13 @@ class Agent:
             warn_if_changed(state, spec)
             _ = setting.invoker
 
+        wanted = Wanted(*start) if isinstance(start, Start) else Wanted(unparks=start is None)
         request = partial(
             claim,
             setting.port,
             setting.context,
             spec,
-            task=task,
+            wanted,
             owner=owner_id(record.drive_id),
             wait_seconds=wait_seconds,
             heartbeat=setting.context.services.heartbeat or heartbeat_for(setting.port),
@@ -322,14 +358,16 @@ class Agent:
     def _drive(
         self, setting: Setting, claimed: Claimed, attention: Attention, *, deltas: bool
     ) -> Drive:
+        context = setting.context
+        identity = context.identity or claimed.journal.state.identity
         return Drive(
             claimed,
             spec=self._spec(),
             registry=self._registry,
-            context=setting.context,
+            context=replace(context, identity=identity),
             attention=attention,
             invoker=setting.invoker,
-            threads=setting.context.services.threads or default_threads(),
+            threads=context.services.threads or default_threads(),
             stream=deltas,
         )
 
@@ -351,16 +389,7 @@ class _Later:
             self.call()
 
 
-async def _result_of(setting: Setting, stream: RunStream) -> AgentResult:
-    result: AgentResult | None = None
-    try:
-        async for event in stream:
-            if event.result is not None:
-                result = event.result
-    finally:
-        await stream.aclose()
-    if result is None:
-        message = f"run {setting.context.correlation_id!r} was closed by a newer drive of this loop"
-        raise asyncio.CancelledError(message)
+async def _result_of(stream: RunStream) -> AgentResult:
+    result = await stream.result()
     raise_if_mending_is_needed(result)
     return result

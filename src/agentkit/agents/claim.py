@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from agentkit.agents.admitting import Wanted, admit, refuse_unread
 from agentkit.agents.leftovers import kill_leftovers
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
@@ -17,24 +18,23 @@ from agentkit.core.contracts.errors import (
     RunIdReused,
     RunInUse,
     RunNotFound,
-    RunSuspended,
     StoreError,
 )
-from agentkit.core.contracts.heads import Head, Lease, Summary
+from agentkit.core.contracts.heads import Head, Lease
 from agentkit.core.contracts.heartbeat import HeartbeatPort
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.runtime import RunContext
 from agentkit.state.checkpoints.places import missing_file
+from agentkit.state.journal.carry import Conversation, begin_after, ended_conversation
 from agentkit.state.journal.detail import Detail
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Journal, load
 from agentkit.state.journal.lease import LEASE_SECONDS, Tenure
 from agentkit.state.journal.owner import is_dead
-from agentkit.state.journal.waits import is_due
 from agentkit.state.journal.working import WorkingJournal
 
-__all__ = ["POLL_SECONDS", "RECOVERIES_TEXT", "Claimed", "admit", "claim"]
+__all__ = ["POLL_SECONDS", "RECOVERIES_TEXT", "Claimed", "claim"]
 
 POLL_SECONDS = 0.25
 """How often a waiting `acquire` looks whether the holder has released or died."""
@@ -59,8 +59,8 @@ async def claim(
     port: JournalPort,
     context: RunContext,
     spec: AgentSpec,
+    wanted: Wanted,
     *,
-    task: str | None,
     owner: str,
     wait_seconds: float,
     heartbeat: HeartbeatPort,
@@ -73,7 +73,7 @@ async def claim(
         port: the store, looking at the run's scope.
         context: which run.
         spec: the agent's definition, recorded where the run is new.
-        task: of a run to start or continue; `None` to resume whatever is there.
+        wanted: what for.
         owner: names this drive in the lease.
         wait_seconds: how long to wait for a lease that somebody holds.
         heartbeat: keeps the lease.
@@ -83,28 +83,51 @@ async def claim(
     Raises:
         RunError: the call does not fit the run, see `admit`; or another worker holds it
             (`RunInUse`, after `wait_seconds`).
+        RunUnfinished, VersionNotFound: the run `after` cannot be carried on.
+    """
+    run_id = context.correlation_id
+    state, past, asked_for = await _looked_at(port, context, spec, wanted, prepare)
+    if not asked_for:
+        return state
+    above = past.state.epoch if past is not None else 0
+    timing = _Timing(context.services.clock, heartbeat.clock.elapsed, wait_seconds)
+    sent_at, lease, cancelled = await _acquire(port, run_id, timing, owner=owner, above=above)
+    tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
+    if _kills_workers(lease, limit=context.services.max_recoveries):
+        return await _park(port, lease, clock=timing.clock, cancelled=cancelled)
+    journal = WorkingJournal(port, state, clock=timing.clock, lease=lease)
+    claimed = Claimed(journal, tenure, heartbeat)
+    opening = _Opening(port, context, spec, wanted, past, prepare)
+    opened = await opening.open(claimed, cancelled=cancelled)
+    return claimed if opened else claimed.journal.state
+
+
+async def _looked_at(
+    port: JournalPort,
+    context: RunContext,
+    spec: AgentSpec,
+    wanted: Wanted,
+    prepare: Callable[[RunState], object],
+) -> tuple[RunState, Conversation | None, bool]:
+    """The run before it is claimed, the conversation that it is to carry on where it is not there
+    yet, and whether there is anything to drive.
     """
     run_id = context.correlation_id
     state = RunState(run_id)
     head = await port.head(run_id) if missing_file(port) is None else None  # to look makes no file
+    past: Conversation | None = None
+    if wanted.after and (head is None or head.seq == 0):
+        past = await _past(port, run_id, spec, wanted.after)
+        prepare(past.state)
     if head is not None and _has_died(head):  # it is claimed, and so counted, before it is read
-        _refuse_unread(run_id, head.summary, spec, task)
+        refuse_unread(run_id, head.summary, spec, wanted)
     else:
         state = await load(port, run_id) if head is not None else state
-        if not admit(state, spec, task=task, now_ms=_now_ms(context)):
-            return state
-        prepare(state)
-    clock, elapsed = context.services.clock, heartbeat.clock.elapsed
-    sent_at, lease, cancelled = await _acquire(
-        port, run_id, owner=owner, wait_seconds=wait_seconds, clock=clock, elapsed=elapsed
-    )
-    tenure = Tenure(lease, sent_at=sent_at, clock=heartbeat.clock, on_news=on_news)
-    if _kills_workers(lease, limit=context.services.max_recoveries):
-        return await _park(port, lease, clock=clock, cancelled=cancelled)
-    claimed = Claimed(WorkingJournal(port, state, clock=clock, lease=lease), tenure, heartbeat)
-    opening = _Opening(port, context, spec, task, prepare)
-    opened = await opening.open(claimed, cancelled=cancelled)
-    return claimed if opened else claimed.journal.state
+        if not admit(state, spec, wanted, now_ms=_now_ms(context)):
+            return state, past, False
+        if past is None:
+            prepare(state)
+    return state, past, True
 
 
 def _has_died(head: Head) -> bool:
@@ -112,17 +135,21 @@ def _has_died(head: Head) -> bool:
     return bool(head.owner) and (not head.held or is_dead(head.owner, known_drives=known))
 
 
-def _refuse_unread(run_id: str, summary: Summary | None, spec: AgentSpec, task: str | None) -> None:
-    """Refuse what the head alone shows not to fit; where there are entries, `admit` looks at the
-    whole run later.
+async def _past(port: JournalPort, run_id: str, spec: AgentSpec, after: str) -> Conversation:
+    """The conversation that a run which is not there yet carries on.
+
+    Raises:
+        RunNotFound, RunUnfinished, VersionNotFound: see `ended_conversation`.
+        RunIdReused: it was another agent's.
     """
-    if summary is None or not summary.agent:
-        return
-    if summary.agent != spec.name:
-        raise _other_agent(run_id, summary.agent, spec)
-    begun = msgspec.json.decode(summary.detail, type=Detail).task
-    if task is not None and begun and begun != task[: len(begun)]:
-        raise _other_task(run_id, begun)
+    if missing_file(port) is not None:
+        raise RunNotFound(f"run {after!r} does not exist: there is no store yet", run_id=after)
+    past = await ended_conversation(port, after, run_id)
+    agent = past.state.started.agent if past.state.started is not None else ""
+    if agent != spec.name:
+        message = f"run {after!r} was a conversation with agent {agent!r}, not {spec.name!r}"
+        raise RunIdReused(f"{message}; carry it on with that agent", run_id=after)
+    return past
 
 
 def _kills_workers(lease: Lease, *, limit: int) -> bool:
@@ -158,7 +185,8 @@ class _Opening(NamedTuple):
     port: JournalPort
     context: RunContext
     spec: AgentSpec
-    task: str | None
+    wanted: Wanted
+    past: Conversation | None
     prepare: Callable[[RunState], object]
 
     async def open(self, claimed: Claimed, *, cancelled: asyncio.CancelledError | None) -> bool:
@@ -174,13 +202,22 @@ class _Opening(NamedTuple):
                 raise cancelled  # it came while the lease was on its way to us
             if await self._is_wanted(journal):
                 kill_leftovers(journal.state)
-                await journal.commit(lambda now: self._first(now, tenure.lease), lane="")
+                await self._begin(journal, tenure.lease)
                 tenure.note_seen(journal.state.seq)
                 opened = True
         finally:
             if not opened:
                 await _give_back(claimed)
         return opened
+
+    async def _begin(self, journal: Journal, lease: Lease) -> None:
+        if self.past is None or journal.state.seq:
+            await journal.commit(lambda now: self._first(now, lease), lane="")
+            return
+        bodies: list[e.Body] = [self._carried_on(self.past), _taken(journal.state, lease)]
+        journal.state = await begin_after(
+            self.port, lease, self.past, bodies, clock=self.context.services.clock
+        )
 
     async def _is_wanted(self, journal: Journal) -> bool:
         if journal.state.seq:
@@ -193,19 +230,34 @@ class _Opening(NamedTuple):
         return wanted
 
     def _admits(self, state: RunState) -> bool:
-        return admit(state, self.spec, task=self.task, now_ms=_now_ms(self.context))
+        return admit(state, self.spec, self.wanted, now_ms=_now_ms(self.context))
+
+    def _carried_on(self, past: Conversation) -> e.Forked:
+        context = self.context
+        return e.Forked(
+            past.run_id,
+            past.state.main.version + 1,
+            context.services.chance.token()[:16],
+            task=self.wanted.task or "",
+            identity=context.identity,
+            reference=self.spec.reference,
+            autonomy=_recorded_autonomy(context),
+        )
 
     def _first(self, state: RunState, lease: Lease) -> Sequence[e.Body]:
         """The first entries of this tenure."""
-        context, spec = self.context, self.spec
-        taken = _taken(state, lease)
-        if state.started is not None and (state.parked is None or state.cancel is not None):
-            return [taken]
+        context, spec, submitted = self.context, self.spec, state.submitted
+        taken: list[e.Body] = [_taken(state, lease)]
+        wakes = self.wanted.unparks and self.wanted.task is None
+        if wakes and state.parked is not None and state.cancel is None:
+            taken.append(e.Unparked(context.identity))
         if state.started is not None:
-            return [taken, e.Unparked(context.identity)]
+            return taken
+        if submitted is not None:  # perhaps since we looked
+            self._admits(state)
         return [
             e.RunStarted(
-                task=self.task or "",
+                task=self.wanted.task or state.task,
                 agent=spec.name,
                 model=spec.model,
                 system=spec.system,
@@ -213,12 +265,16 @@ class _Opening(NamedTuple):
                 fingerprint=spec.fingerprint,
                 nonce=context.services.chance.token()[:16],
                 scope=context.scope.key,
-                identity=context.identity,
+                identity=context.identity if submitted is None else submitted.identity,
                 reference=spec.reference,
-                autonomy="" if context.autonomy == "gated" else context.autonomy,
+                autonomy=_recorded_autonomy(context) if submitted is None else submitted.autonomy,
             ),
-            taken,
+            *taken,
         ]
+
+
+def _recorded_autonomy(context: RunContext) -> str:
+    return "" if context.autonomy == "gated" else context.autonomy
 
 
 async def _give_back(claimed: Claimed) -> None:
@@ -231,69 +287,15 @@ async def _give_back(claimed: Claimed) -> None:
     heartbeat.unwatch(tenure)
 
     def taken(now: RunState) -> Sequence[e.Body]:
-        unused = now.started is None or now.end is not None
+        unused = (now.started or now.submitted) is None or now.end is not None
         return [] if unused or not tenure.lease.took_over else [_taken(now, tenure.lease)]
 
     with contextlib.suppress(StoreError, RunError):
         await journal.commit(taken, lane="", release=lambda _: True)
 
 
-def admit(state: RunState, spec: AgentSpec, *, task: str | None, now_ms: int) -> bool:
-    """Whether there is something to drive at `now_ms` (ms since the epoch).
-
-    Raises:
-        RunNotFound, RunIdReused, RunSuspended: the call does not fit the run, see `claim`.
-    """
-    run_id = state.run_id
-    started = state.started
-    if started is None:
-        if state.end is not None:  # a tombstone
-            _refuse_unread(run_id, state.base, spec, task)
-            return False
-        if task is None:
-            message = f"run {run_id!r} does not exist in this store and scope; start it with run()"
-            raise RunNotFound(message, run_id=run_id)
-        return True
-    if started.agent != spec.name:
-        raise _other_agent(run_id, started.agent, spec)
-    if task is not None and started.task != task:
-        raise _other_task(run_id, started.task)
-    if state.end is not None:
-        return False
-    waits = state.status == "suspended" and not is_due(state.lanes.values(), now_ms)
-    if task is None or state.cancel is not None:
-        return state.cancel is not None or not waits
-    if waits:
-        ids = ", ".join(question.id for question in state.questions)
-        message = (
-            f"run {run_id!r} waits for decisions on {ids}; answer with "
-            "agent.resume(run_id, {id: decision}, ctx) or `agentkit resume`"
-        )
-        if not ids:
-            what = ", ".join(wait.event or wait.name for wait in state.waits)
-            message = f"run {run_id!r} waits for {what}; resume it once that has come"
-        raise RunSuspended(message, run_id=run_id, questions=state.questions)
-    return state.parked is None
-
-
 def _now_ms(context: RunContext) -> int:
     return int(context.services.clock.now() * 1000)
-
-
-def _other_agent(run_id: str, agent: str, spec: AgentSpec) -> RunIdReused:
-    message = (
-        f"run {run_id!r} belongs to agent {agent!r}, not {spec.name!r}; resume it with that agent, "
-        "or use another run id"
-    )
-    return RunIdReused(message, run_id=run_id)
-
-
-def _other_task(run_id: str, task: str) -> RunIdReused:
-    message = (
-        f"run {run_id!r} was started with another task ({task[:80]!r}); a run keeps its task: use "
-        "another run id, or resume it"
-    )
-    return RunIdReused(message, run_id=run_id)
 
 
 def _taken(state: RunState, lease: Lease) -> e.LeaseTaken:
@@ -313,24 +315,27 @@ class _Acquired(NamedTuple):
     cancelled: asyncio.CancelledError | None
 
 
+class _Timing(NamedTuple):
+    """By which clocks a lease is waited for, and how long."""
+
+    clock: ClockPort
+    elapsed: Callable[[], float]
+    wait_seconds: float
+
+
 async def _acquire(
-    port: JournalPort,
-    run_id: str,
-    *,
-    owner: str,
-    wait_seconds: float,
-    clock: ClockPort,
-    elapsed: Callable[[], float],
+    port: JournalPort, run_id: str, timing: _Timing, *, owner: str, above: int
 ) -> _Acquired:
     """Take the lease: at once over a holder that is proved dead, else when it lapses, waiting at
     most `wait_seconds`.
     """
-    until = clock.elapsed() + wait_seconds
+    clock = timing.clock
+    until = clock.elapsed() + timing.wait_seconds
     supersede: int | None = None
     while True:
-        sent_at = elapsed()
+        sent_at = timing.elapsed()
         try:
-            request = port.acquire(run_id, owner, LEASE_SECONDS, supersede=supersede)
+            request = port.acquire(run_id, owner, LEASE_SECONDS, supersede=supersede, above=above)
             return _Acquired(sent_at, *await _carried_out(request))
         except RunInUse as held:
             left = until - clock.elapsed()

@@ -117,7 +117,7 @@ def decide(
         closing = ending(lane.turn.answer)
         if closing is not None:
             return Record([closing])
-    if lane.turns >= spec.max_iterations:
+    if lane.turns - lane.turns_before >= spec.max_iterations:
         return Record([_out_of_iterations(spec)])
     return _ask(state, spec)
 

@@ -166,8 +166,7 @@ class Drive:
         return decide(state, self._spec, policies, epoch=self._epoch, now_ms=self._now_ms())
 
     def _policies(self, turn: TurnState) -> list[CallPolicy]:
-        started = self.state.started
-        return self._turn.policies(turn, autonomy="" if started is None else started.autonomy)
+        return self._turn.policies(turn, autonomy=self.state.autonomy)
 
     def _now_ms(self) -> int:
         return int(self._services.clock.now() * 1000)

@@ -41,6 +41,12 @@ class AgentSpec(msgspec.Struct, frozen=True):
     lane: str
     reference: str = ""
 
+    def goes_by(self, name: str) -> bool:
+        """Whether a run that was submitted for the agent `name` is for this one: that is its name,
+        or its reference.
+        """
+        return name in {self.name, self.reference}
+
 
 def make_spec(
     *,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from agentkit.agents.result import AgentEvent
+from agentkit.agents.result import AgentEvent, AgentResult
 from agentkit.core.contracts.errors import StoreMisused
 from agentkit.state.journal.drives import DriveRecord, RunKey, forget, make_way, register
 
@@ -63,6 +64,24 @@ class RunStream(AsyncIterator[AgentEvent]):
             raise
         record.phase = "at_yield"
         return event
+
+    async def result(self) -> AgentResult:
+        """Read to the end, and return the run's result.
+
+        Raises:
+            CancelledError: a newer drive of this loop has closed it before.
+            Others as they come from the stream.
+        """
+        result: AgentResult | None = None
+        try:
+            async for event in self:
+                result = event.result or result
+        finally:
+            await self.aclose()
+        if result is None:
+            message = f"run {self._key[2]!r} was closed by a newer drive of this loop"
+            raise asyncio.CancelledError(message)
+        return result
 
     async def aclose(self) -> None:
         """End the tenure in order; does nothing on a stream that has ended or never began.

@@ -94,6 +94,7 @@ def cli() -> None:
 @click.argument("reference", metavar="MODULE:AGENT")
 @click.argument("task")
 @click.option("--run-id", help="The run's id; a random one is made and shown otherwise.")
+@click.option("--after", metavar="RUN", help="Carry on the conversation of this run, which ended.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
 @click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
 @STORE
@@ -105,6 +106,7 @@ def run(
     reference: str,
     task: str,
     run_id: str | None,
+    after: str | None,
     model: str | None,
     tenant: str,
     store: str | None,
@@ -119,6 +121,7 @@ def run(
         reference,
         task,
         run_id,
+        after=after,
         model=model,
         tenant=tenant,
         wait_seconds=wait_seconds,

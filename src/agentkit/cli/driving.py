@@ -13,6 +13,7 @@ from typing import NoReturn
 import msgspec
 
 from agentkit.agents import Agent, AgentEvent, AgentResult
+from agentkit.agents.checking import checked_start
 from agentkit.agents.decisions import NEED_VALUE
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
 from agentkit.cli.output import as_dict, at_time, emit_json, one_line, say, shorten
@@ -48,6 +49,7 @@ class Order:
     reference: str | None
     task: str | None
     run_id: str | None
+    after: str | None = None
     answers: Sequence[str] = ()
     model: str | None = None
     tenant: str = ""
@@ -60,6 +62,8 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
     try:
         decisions = parse_answers(order.answers)
         run_id = check_id(order.run_id) if order.run_id is not None else SystemChance().token()
+        if order.task is not None:
+            checked_start(order.task, order.after, run_id=run_id)
         with _prints_aside():
             agent = load_agent(order.reference) if order.reference else None
         invoker = _invoker(order.model)
@@ -154,8 +158,7 @@ async def _has_begun(store: JournalPort, run_id: str) -> bool:
 
 async def _recorded(store: JournalPort, run_id: str) -> Agent:
     state = await load_known(store, run_id)
-    reference = state.started.reference if state.started is not None else ""
-    return load_recorded(reference, run_id=run_id)
+    return load_recorded(state.reference, run_id=run_id)
 
 
 def _invoker(model: str | None) -> Invoker | None:
@@ -193,7 +196,9 @@ async def _follow(
             context.correlation_id, decisions, context, wait_seconds=order.wait_seconds
         )
     else:
-        stream = agent.stream(order.task, context, wait_seconds=order.wait_seconds)
+        stream = agent.stream(
+            order.task, context, after=order.after, wait_seconds=order.wait_seconds
+        )
     result: AgentResult | None = None
     begun = False  # its id is told once the run is durable
     try:

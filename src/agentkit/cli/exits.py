@@ -39,6 +39,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.RunIdReused, IN_USE),
     (errors.NoteRefused, IN_USE),
     (errors.RunSuspended, NEEDS_SOMEONE),
+    (errors.RunUnfinished, NEEDS_SOMEONE),
     (errors.RunParked, NEEDS_SOMEONE),
     (errors.RunExpired, NEEDS_SOMEONE),
     (errors.JournalTooNew, UNREACHABLE),
@@ -56,4 +57,6 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
 
 def exit_code_of(error: BaseException) -> int:
     """The exit code for an error of ours; `FAILED` for those without one of their own."""
+    if isinstance(error, errors.RunUnfinished) and error.status == "running":
+        return IN_USE
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)

@@ -146,7 +146,10 @@ def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
         "tombstone": is_tombstone(seen.state),
         "output": seen.state.base_detail.output if is_tombstone(seen.state) else None,
         "usage": as_dict(seen.state.usage),
-        "forked_from": _origin(forked.parent, forked.version) if forked is not None else None,
+        "after": seen.state.after or None,
+        "forked_from": None
+        if forked is None or seen.state.after
+        else _origin(forked.parent, forked.version),
         "usage_before_fork": as_dict(seen.state.inherited) if forked is not None else None,
         "questions": [as_dict(question) for question in seen.state.questions],
         "in_doubt": [*in_doubt(seen.state)] if seen.status == "interrupted" else [],
@@ -248,6 +251,7 @@ def _as_json(run: RunSummary) -> dict[str, JSON]:
         "why": _why(run),
         "questions": [question.id for question in detail.questions],
         "output": detail.output,
+        "after": detail.after or None,
         "forked_from": _origin(detail.forked_from, detail.forked_version),
     }
 

@@ -2,5 +2,15 @@
 
 __all__ = ["STATUSES"]
 
-STATUSES = ("running", "interrupted", "suspended", "parked", "done", "failed", "cancelled", "saved")
+STATUSES = (
+    "submitted",
+    "running",
+    "interrupted",
+    "suspended",
+    "parked",
+    "done",
+    "failed",
+    "cancelled",
+    "saved",
+)
 """A run that is `running` in the store and has no living worker is shown as `interrupted`."""

@@ -54,7 +54,11 @@ def _heading(state: RunState, status: str) -> Iterator[str]:
         yield f"run     {state.run_id}"
         model = f" ({shorten(started.model)})" if started.model else ""
         yield f"agent   {started.agent}{model}"
-        yield f"task    {shorten(started.task, 200)}"
+        yield f"task    {shorten(state.task, 200)}"
+    elif state.submitted is not None:
+        yield f"run     {state.run_id}"
+        yield f"agent   {shorten(state.submitted.agent)}"
+        yield f"task    {shorten(state.submitted.task, 200)}"
     elif is_tombstone(state):
         yield f"run     {state.run_id}"
         yield f"agent   {shorten(state.base.agent)}"
@@ -67,11 +71,11 @@ def _heading(state: RunState, status: str) -> Iterator[str]:
         f"{usage.output_tokens} out{lost}"
     )
     if state.forked is not None:
-        past = state.inherited
-        yield (
-            f"forked  from {shorten(state.forked.parent)} at version {state.forked.version}, where "
-            f"{past.requests} answers and {past.total_tokens} tokens had been paid"
-        )
+        past, parent = state.inherited, shorten(state.forked.parent)
+        origin = f"after   {parent}"
+        if not state.after:
+            origin = f"forked  from {parent} at version {state.forked.version}"
+        yield f"{origin}, where {past.requests} answers and {past.total_tokens} tokens had been paid"
 
 
 def in_doubt(state: RunState) -> list[dict[str, JSON]]:
@@ -94,7 +98,7 @@ def in_doubt(state: RunState) -> list[dict[str, JSON]]:
 
 def is_tombstone(state: RunState) -> bool:
     """Whether the run has ended and its entries are gone."""
-    return state.end is not None and state.started is None
+    return state.end is not None and state.started is None and state.submitted is None
 
 
 def _text(entry: e.Entry) -> str:
@@ -159,6 +163,8 @@ def _tool_text(
 
 def _run_text(body: e.Body) -> str:
     match body:
+        case e.RunSubmitted():
+            return f"submitted for {shorten(body.agent, 80)}: {shorten(body.task, 120)}"
         case e.RunStarted():
             return "start"
         case e.LeaseTaken(why="takeover"):
@@ -203,6 +209,8 @@ def _run_text(body: e.Body) -> str:
 
 
 def _fork_text(body: e.Forked) -> str:
+    if body.task:
+        return f"after   {shorten(body.parent)} ended: {shorten(body.task, 160)}"
     by = f" by {shorten(body.actor, 40)}" if body.actor else ""
     edits = "".join(
         f"; {one.turn}.{one.index} is now: {shorten(one.content)}" for one in body.edits

@@ -84,8 +84,11 @@ class Story:
         return max((fact.seq for fact in self.facts if fact.kind == "forked"), default=0)
 
     def is_cancelled(self, seq: int) -> bool:
-        """Whether somebody had cancelled the run before this entry."""
-        return any(self.copied < fact.seq < seq for fact in self.of("cancel_asked"))
+        """Whether somebody had cancelled the run before this entry; where it is copied, the run
+        that it was recorded for.
+        """
+        since = max((fact.seq for fact in self.of("forked") if fact.seq < seq), default=0)
+        return any(since < fact.seq < seq for fact in self.of("cancel_asked"))
 
     @property
     def end(self) -> Fact | None:

@@ -167,6 +167,7 @@ def check(evidence: Evidence) -> list[Violation]:
         found += call_rules.decisions(story)
         found += word_rules.intended(story)
         found += word_rules.heeded(story)
+        found += word_rules.heard(story, evidence.answers)
         found += wait_rules.waking(story)
         found += stop_rules.stopped(story)
         found += outer_rules.kept_apart(story, scope=evidence.scope, strangers=evidence.strangers)
@@ -298,6 +299,7 @@ def _usage(story: Story) -> Usage:
             asking = True
         elif fact.kind == "forked":  # what is before was paid by the run that was copied
             usage, parked = Usage(), False
+            asking = asking or "task" in body
         elif fact.kind == "model_answered":
             usage += Usage(*body.get("usage", ()))
             unseen = bool(body.get("unseen")) and not body.get("calls")

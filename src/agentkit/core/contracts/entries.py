@@ -37,6 +37,7 @@ __all__ = [
     "QuestionAsked",
     "ResultEdit",
     "RunStarted",
+    "RunSubmitted",
     "StepCompleted",
     "StepStatus",
     "ToolFinished",
@@ -92,6 +93,19 @@ class RunStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_start
     identity: str = ""
     parent: str = ""
     reference: str = ""
+    autonomy: str = ""
+
+
+class RunSubmitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="run_submitted"):
+    """Note: somebody wants this run made; whoever has its agent begins it with `RunStarted`.
+
+    `agent` is its name, or where its definition is (`module:variable`). `identity` and `autonomy`
+    are those of the run, see `RunStarted`.
+    """
+
+    task: str
+    agent: str
+    identity: str = ""
     autonomy: str = ""
 
 
@@ -316,13 +330,18 @@ class Forked(msgspec.Struct, frozen=True, omit_defaults=True, tag="forked"):
     It was done and paid for by that run. From here on it is a run of its own: calls that begin
     later have keys of the new nonce, and usage counts from zero.
 
+    With a `task` the parent had ended, what is copied is its whole conversation, and this run
+    carries it on: it is the run of that task, which the model reads behind the parent's answer.
+
     Args:
         parent: the run that was forked, of the same store and scope.
-        version: of its agent's slot; the copied entries end with it.
+        version: of its agent's slot; the copied entries end with it, or with the parent's answer.
         nonce: takes the place of `RunStarted.nonce`.
         edits: results of the last turn that the model sees changed. The entries stay as they were.
         message: of the user, behind the results of the last turn; empty for none.
         actor: who forked it, for the record.
+        task: see above; empty for a fork.
+        identity, reference, autonomy: with a task, they take the place of those of `RunStarted`.
     """
 
     parent: str
@@ -331,6 +350,10 @@ class Forked(msgspec.Struct, frozen=True, omit_defaults=True, tag="forked"):
     edits: tuple[ResultEdit, ...] = ()
     message: str = ""
     actor: str = ""
+    task: str = ""
+    identity: str = ""
+    reference: str = ""
+    autonomy: str = ""
 
 
 class Parked(msgspec.Struct, frozen=True, omit_defaults=True, tag="parked"):
@@ -386,7 +409,8 @@ class Cancelled(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancelled"
 
 
 Body: TypeAlias = (
-    RunStarted
+    RunSubmitted
+    | RunStarted
     | LeaseTaken
     | ModelAnswered
     | ModelFailed
@@ -413,6 +437,7 @@ Body: TypeAlias = (
 )
 
 NOTE_KINDS: tuple[type, ...] = (
+    RunSubmitted,
     CheckpointSaved,
     Decided,
     OutcomeReported,

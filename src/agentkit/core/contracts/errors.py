@@ -40,6 +40,7 @@ __all__ = [
     "RunNotFound",
     "RunParked",
     "RunSuspended",
+    "RunUnfinished",
     "StatementRefused",
     "StoreDamaged",
     "StoreError",
@@ -122,6 +123,22 @@ class RunSuspended(RunError):
 
     def __init__(self, message: str, *, run_id: str, questions: Sequence[Question]) -> None:
         super().__init__(message, run_id=run_id)
+        self.questions = tuple(questions)
+
+
+class RunUnfinished(RunError):
+    """A run that has not ended was to be carried on by another one.
+
+    Attributes:
+        status: of it: `running`, `suspended`, `parked` or `saved`.
+        questions: the open ones, where it waits for decisions.
+    """
+
+    def __init__(
+        self, message: str, *, run_id: str, status: str, questions: Sequence[Question] = ()
+    ) -> None:
+        super().__init__(message, run_id=run_id)
+        self.status = status
         self.questions = tuple(questions)
 
 

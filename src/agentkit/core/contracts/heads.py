@@ -21,10 +21,11 @@ __all__ = [
 ]
 
 RunStatus: TypeAlias = Literal[
-    "running", "suspended", "parked", "done", "failed", "cancelled", "saved"
+    "submitted", "running", "suspended", "parked", "done", "failed", "cancelled", "saved"
 ]
 """`running` means: not ended and not waiting; with a live lease somebody works on it, without one
-it was interrupted. `saved`: a journal that only holds a user's own checkpoints."""
+it was interrupted. `submitted`: no worker has begun it yet. `saved`: a journal that only holds a
+user's own checkpoints."""
 
 TERMINAL_STATUSES: frozenset[str] = frozenset({"done", "failed", "cancelled"})
 """Statuses that are final: such a run takes no entry any more."""
@@ -46,7 +47,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     Args:
         status: see `RunStatus`.
-        agent: the agent's name.
+        agent: the agent's name, or what the submission says where no worker has begun it.
         iteration: completed tool turns.
         usage: what the run has used.
         started_at: ms since the Unix epoch.
@@ -135,7 +136,7 @@ class Claimable(msgspec.Struct, frozen=True):
     Args:
         scope: key of its scope, see `Scope.of_key`.
         run: its id.
-        agent: whose run it is; empty where no worker has begun it.
+        agent: whose run it is: its name, or what the submission says where no worker has begun it.
         due_at: see `Summary.due_at`.
         owner: who held it last and did not release it; empty if nobody.
         held: whether that lease is unexpired: only who can prove the owner dead may take it.

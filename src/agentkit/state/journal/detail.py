@@ -26,7 +26,8 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `asking`: the next act is to ask the model, so an answer may be lost with the worker.
     `cancelling`: a cancel was asked for and is not carried out yet. `pending`: names of the tools
-    that calls without a result are for; `completed`: how many calls have theirs.
+    that calls without a result are for; `completed`: how many calls have theirs. `after`: the run
+    whose conversation this one carries on.
     """
 
     task: str = ""
@@ -43,6 +44,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     waits: tuple[Wait, ...] = ()
     pending: tuple[str, ...] = ()
     completed: int = 0
+    after: str = ""
 
 
 class _Calls(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,6 +91,16 @@ class Told(Protocol):
     base_detail: Detail
 
     @property
+    def task(self) -> str:
+        """What the run is to do."""
+        ...
+
+    @property
+    def after(self) -> str:
+        """The run whose conversation this one carries on."""
+        ...
+
+    @property
     def asking(self) -> bool:
         """Whether the next act is to ask the model."""
         ...
@@ -107,6 +119,8 @@ class Told(Protocol):
 def detail_of(state: Told, status: RunStatus) -> Detail:
     """The opaque part of the summary of a run in this status."""
     detail, base = _detail(state, status), state.base_detail
+    if state.after:
+        return msgspec.structs.replace(detail, after=state.after)
     parent, version = base.forked_from, base.forked_version
     if state.forked is not None:
         parent, version = state.forked.parent, state.forked.version
@@ -116,7 +130,7 @@ def detail_of(state: Told, status: RunStatus) -> Detail:
 
 
 def _detail(state: Told, status: RunStatus) -> Detail:
-    task = state.started.task[:200] if state.started is not None else state.base_detail.task
+    task = state.task[:200] or state.base_detail.task
     match state.end:
         case e.Finished() as end:
             return Detail(task, (), "", "", end.output, end.stop_reason, end.partial)

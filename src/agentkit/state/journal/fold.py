@@ -29,12 +29,22 @@ class RunState(RunFacts):
         _APPLY[type(entry.body)](self, entry, entry.body)
 
 
+def _run_submitted(state: RunState, entry: e.Entry, body: e.RunSubmitted) -> None:
+    if state.started is None and state.submitted is None:
+        state.submitted = body
+        state.started_at = entry.at
+        state.head_details.clear()
+
+
 def _run_started(state: RunState, entry: e.Entry, body: e.RunStarted) -> None:
     state.started = body
     state.started_at = entry.at
     state.main_lane = agent_lane(body.agent)
     state.head_details.clear()
-    state.main.transcript.add_user(body.task)
+    for text in (body.task, *state.early):
+        state.main.transcript.add_user(text)
+    state.main.said += len(state.early)
+    state.early = []
 
 
 def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
@@ -177,6 +187,9 @@ def _message_added(state: RunState, entry: e.Entry, body: e.MessageAdded) -> Non
     if body.message_id in state.messages:
         return
     state.messages.add(body.message_id)
+    if state.started is None:
+        state.early.append(body.text)
+        return
     state.main.said += 1
     state.main.transcript.add_user(body.text)
 
@@ -200,6 +213,7 @@ def _decided(state: RunState, entry: e.Entry, body: e.Decided) -> None:
 
 def _remember_refusal(state: RunState, digest: str, decision: e.Decided) -> None:
     """The newest word of a person about a call with these arguments is what counts."""
+    state.asked_anew.discard(digest)
     if decision.answer == "reject":
         state.refused[digest] = decision
     else:
@@ -209,6 +223,8 @@ def _remember_refusal(state: RunState, digest: str, decision: e.Decided) -> None
 def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     """What was folded so far is another run's past: nothing of it is to be paid or mended here."""
     state.forked = body
+    if body.task:
+        _carried_on(state, body)
     state.head_details.clear()
     state.started_at = entry.at
     state.inherited += state.usage
@@ -216,11 +232,21 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.recoveries = 0
     state.parked = state.cancel = None
     state.mail.forget()
+    said = body.message or body.task
     for name, lane in state.lanes.items():
         main = name == state.main_lane
-        lane.fork(body.edits if main else (), body.message if main else "", seq=entry.seq)
+        lane.fork(body.edits if main else (), said if main else "", seq=entry.seq)
     undecided = {question.id for question in state.questions}
     state.decided = {asked: one for asked, one in state.decided.items() if asked not in undecided}
+
+
+def _carried_on(state: RunState, body: e.Forked) -> None:
+    """The user has a new task: limits, ids of messages and words of refusal were of the old one."""
+    state.carried = body
+    state.messages.clear()
+    state.asked_anew = set(state.refused)
+    for lane in state.lanes.values():
+        lane.turns_before = lane.turns
 
 
 def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
@@ -257,6 +283,7 @@ def _call(lane: LaneState, turn: int, index: int) -> CallState | None:
 
 
 _APPLY: dict[type, Callable[..., None]] = {
+    e.RunSubmitted: _run_submitted,
     e.RunStarted: _run_started,
     e.LeaseTaken: _lease_taken,
     e.ModelAnswered: _model_answered,

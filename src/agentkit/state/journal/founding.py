@@ -44,9 +44,16 @@ async def claim_new(port: JournalPort, run: str, owner: str, *, above: int) -> L
 
 
 async def found(
-    port: JournalPort, lease: Lease, rows: Sequence[Row], summary: Summary, *, clock: ClockPort
+    port: JournalPort,
+    lease: Lease,
+    rows: Sequence[Row],
+    summary: Summary,
+    *,
+    clock: ClockPort,
+    release: bool = True,
 ) -> None:
-    """Append everything and release. Repeated where the store failed: equal rows go in once.
+    """Append everything and release, unless the lease is kept. Repeated where the store failed:
+    equal rows go in once.
 
     Raises:
         RunIdReused: somebody else was faster.
@@ -55,7 +62,7 @@ async def found(
     try:
         await insist(
             lambda: port.append(
-                lease.run, rows, after=0, lease=lease, summary=summary, release=True
+                lease.run, rows, after=0, lease=lease, summary=summary, release=release
             ),
             clock=clock,
         )

@@ -215,11 +215,16 @@ class SavedVersion(NamedTuple):
 
 
 class LaneState:
-    """One producer's part of the run."""
+    """One producer's part of the run.
+
+    Attributes:
+        turns: answers of the model, those of `turns_before` included, which another run asked for
+            whose conversation this one carries on.
+    """
 
     def __init__(self, lane: str) -> None:
         self.lane = lane
-        self.turns = 0
+        self.turns = self.turns_before = 0
         self.iteration = 0
         self.completed = 0
         self.turn: TurnState | None = None

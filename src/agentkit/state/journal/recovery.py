@@ -250,9 +250,12 @@ class _Planner(NamedTuple):
         self, call: CallState, policy: CallPolicy
     ) -> e.ToolFinished | e.QuestionAsked | None:
         """What keeps a call from being made for the first time until a person has agreed."""
-        known, turn = self.state.refused, self.turn.answer.turn
-        refused = known.get(digest(call.record.name, call.arguments)) if known else None
-        return held_back(call, policy.approval, turn=turn, refused=refused, now_ms=self.now_ms)
+        known, turn, approval = self.state.refused, self.turn.answer.turn, policy.approval
+        what = digest(call.record.name, call.arguments) if known else ""
+        if what in self.state.asked_anew:
+            approval = approval._replace(on_repeat_refused="ask")
+        refused = known.get(what)
+        return held_back(call, approval, turn=turn, refused=refused, now_ms=self.now_ms)
 
     def _asked(self, call: CallState, question: Question, policy: CallPolicy) -> _Move:
         """What follows from an open question: what was decided, or that nobody did in time."""

@@ -34,17 +34,21 @@ class RunFacts:
         self.epoch = 0
         self.recoveries = 0
         self.takeovers = 0
+        self.submitted: e.RunSubmitted | None = None
         self.started: e.RunStarted | None = None
         self.started_at = 0
         self.updated_at = 0
         self.usage = Usage()
         self.forked: e.Forked | None = None
+        self.carried: e.Forked | None = None
         self.inherited = Usage()
         self.lanes: dict[str, LaneState] = {}
         self.decided: dict[str, e.Decided] = {}
         self.refused: dict[str, e.Decided] = {}
+        self.asked_anew: set[str] = set()
         self.mail = Mailbox()
         self.messages: set[str] = set()
+        self.early: list[str] = []
         self.parked: e.Parked | None = None
         self.cancel: e.CancelAsked | None = None
         self.end: e.Finished | e.Failed | e.Cancelled | None = None
@@ -78,6 +82,45 @@ class RunFacts:
         return self.started.nonce if self.started is not None else ""
 
     @property
+    def task(self) -> str:
+        """What the run is to do; empty where that is not known."""
+        begun = self._begun or self.submitted
+        return begun.task if begun is not None else ""
+
+    @property
+    def autonomy(self) -> str:
+        """What needs a person's approval, see `RunContext`; empty for `gated`."""
+        begun = self._begun or self.submitted
+        return begun.autonomy if begun is not None else ""
+
+    @property
+    def identity(self) -> str:
+        """Who asked for the run; empty where that is not known."""
+        begun = self._begun or self.submitted
+        return begun.identity if begun is not None else ""
+
+    @property
+    def reference(self) -> str:
+        """Where the agent's definition is, `module:variable`; empty where that is not known."""
+        if self.started is None:
+            given = self.submitted.agent if self.submitted is not None else ""
+            return given if ":" in given else ""
+        own = self._begun.reference if self._begun is not None else ""
+        return own or self.started.reference
+
+    @property
+    def after(self) -> str:
+        """The run whose conversation this one carries on; empty for none."""
+        if self.forked is None:
+            return self.base_detail.after
+        return self.forked.parent if self.forked.task else ""
+
+    @property
+    def _begun(self) -> e.RunStarted | e.Forked | None:
+        """What tells for which task the run is there, and how it was asked for."""
+        return self.carried or self.started
+
+    @property
     def main(self) -> LaneState:
         """The lane of the agent that the run was started for."""
         return self.lane(self.main_lane)
@@ -102,7 +145,7 @@ class RunFacts:
         if self.parked is not None:
             return "parked"
         if self.started is None:
-            return "saved"
+            return "saved" if self.submitted is None else "submitted"
         if any(lane.suspended for lane in self.lanes.values()) and (self.questions or self.waits):
             return "suspended"
         return "running"
@@ -121,7 +164,7 @@ class RunFacts:
             self.head_details[shown] = detail
         return Summary(
             status=status,
-            agent=self.started.agent if self.started is not None else self.base.agent,
+            agent=self._agent,
             iteration=self.main.iteration or self.base.iteration,
             usage=self.usage,
             started_at=self.started_at,
@@ -131,8 +174,14 @@ class RunFacts:
             due_at=self._due_at(status),
         )
 
+    @property
+    def _agent(self) -> str:
+        if self.started is not None:
+            return self.started.agent
+        return self.submitted.agent if self.submitted is not None else self.base.agent
+
     def _due_at(self, status: RunStatus) -> int | None:
-        if status == "running":
+        if status in {"running", "submitted"}:
             return 0
         return due_at(self.lanes.values()) if status == "suspended" else None
 

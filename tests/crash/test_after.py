@@ -1,0 +1,96 @@
+"""A finished conversation is carried on by workers that are killed with SIGKILL at every border."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from agentkit.core.contracts.heads import Head, Row
+from agentkit.testing.crash import ForkServer
+from agentkit.testing.crash.scenario import Folder
+from agentkit.testing.invariants import Evidence, check, read_rows, report
+from tests.agents.kit import kinds_of
+from tests.crash.carriers import EXPECTED, FIRST, SECOND, TOOLS, first_conversation
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[ForkServer]:
+    """Forks workers that do a `Job`."""
+    with ForkServer("tests.crash.carriers:work") as server:
+        yield server
+
+
+class _Seen(NamedTuple):
+    """What is in the store."""
+
+    first: list[Row]
+    second: list[Row]
+    kinds: list[str]
+    head: Head | None
+
+
+def _look(folder: Folder) -> _Seen:
+    async def read() -> _Seen:
+        store = folder.store()
+        seen = _Seen(
+            list(await read_rows(store, FIRST)),
+            list(await read_rows(store, SECOND)),
+            await kinds_of(store, SECOND),
+            await store.head(SECOND),
+        )
+        await store.aclose()
+        return seen
+
+    return asyncio.run(read())
+
+
+@pytest.mark.slow
+def test_whoever_dies_the_new_run_is_there_whole_or_not_at_all(
+    workers: ForkServer, tmp_path: Path
+) -> None:
+    """Behind every border either no entry of it is there, or the old conversation and the new task.
+    Then the same start goes on: one order of its own, no answer of the old run bought again, and
+    none lost.
+    """
+    killed: Counter[str] = Counter()
+    absent = 0
+    for border in range(1, 100):
+        path = tmp_path / str(border)
+        path.mkdir()
+        folder = Folder(path)
+        asyncio.run(first_conversation(folder))
+        first = workers.run({"folder": str(path), "at": border})
+        left = _look(folder)
+        last = workers.run({"folder": str(path)})
+        seen = _look(folder)
+        found = check(
+            Evidence(
+                run=SECOND,
+                rows=tuple(seen.second),
+                head=seen.head,
+                effects=tuple(folder.effects.read()),
+                answers=tuple(folder.answers.read()),
+                tools=TOOLS,
+                output=EXPECTED,
+            )
+        )
+
+        where = f"border {border} ({folder.borders.kills()})"
+        past = left.first[:-1]
+        absent += not left.second
+        assert not left.second or past == left.second[: len(past)], where
+        assert not left.second or ["Forked", "LeaseTaken"] == left.kinds[len(past) :][:2], where
+        assert "completed" == last.how, last.detail
+        assert not found, f"{where}: {report(found)}"
+        assert 1 == len(folder.effects.effects()), where
+        assert left.first == seen.first, where
+        killed.update(folder.borders.kills())
+        if first.how == "completed":
+            break
+
+    assert killed.total() > 8
+    assert {"acquire:after", "append:before", "append:after", "effect:after"} <= set(killed)
+    assert 0 < absent < killed.total()
