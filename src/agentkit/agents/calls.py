@@ -19,7 +19,7 @@ from agentkit.core.contracts.values import to_text
 from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState
 from agentkit.state.journal.recovery import MAX_WHY_CHARACTERS, Verdict
 from agentkit.tools import Tool, ToolContext, reconcile
-from agentkit.tools.execute import Attempt
+from agentkit.tools.execute import Attempt, HeldBack
 from agentkit.tools.outcome import Ended, judge, result_of
 
 __all__ = ["CallRunner", "Done", "Item", "Left", "Looked", "News", "Told"]
@@ -73,6 +73,8 @@ class CallRunner:
         run_id, scope, identity, epoch: of the run, for the tools' contexts.
         threads: where synchronous tools run.
         check: raises where the drive may not act any more.
+        held: whether no call may begin now, whatever its intent says: its run was stopped, or may
+            have been by what nobody has read yet.
         recording: makes `ToolContext.record` and `once` durable.
         waiting: records what tools wait for.
         late: hears of the outcome of an attempt that had been given up, whenever that may be.
@@ -88,6 +90,7 @@ class CallRunner:
         epoch: int,
         threads: ToolThreads,
         check: Callable[[], None],
+        held: Callable[[], bool],
         recording: Recording,
         waiting: Waiting,
         late: Callable[[e.ToolFinished], None],
@@ -100,6 +103,7 @@ class CallRunner:
         self._owner = owner
         self._threads = threads
         self._check = check
+        self._held = held
         self._recording = recording
         self._waiting = waiting
         self._late = late
@@ -150,7 +154,8 @@ class CallRunner:
 
         def report(ended: Ended | BaseException) -> None:
             end = done(ended)
-            if self._closing and isinstance(ended, Ended) and not ended.started:
+            unmade = ended if isinstance(ended, Ended) and not ended.started else None
+            if unmade is not None and (self._closing or unmade.held):
                 end = Done(call.index, e.ToolFinished(turn, call.index, "not_started", "", attempt))
             self.tell(end)
 
@@ -165,7 +170,7 @@ class CallRunner:
             self._context(call, started, tool),
             key=started.key,
             threads=self._threads,
-            check=self._check,
+            check=self._check_begin,
             report=report,
             late=late,
         )
@@ -269,6 +274,12 @@ class CallRunner:
             ),
             loop=self._loop,
         )
+
+    def _check_begin(self) -> None:
+        """Right before a tool is entered, maybe long after it was dispatched."""
+        self._check()
+        if self._held():
+            raise HeldBack
 
     async def _record(
         self, started: e.ToolStarted, name: str, produce: Callable[[], Awaitable[object]]

@@ -34,6 +34,7 @@ def runner_for(
         epoch=tenure.lease.epoch,
         threads=threads,
         check=tenure.check,
+        held=lambda: journal.state.stopping or tenure.head_seq > journal.state.seq,
         recording=Recording(journal, lane=lane, check=tenure.check, services=services),
         waiting=Waiting(journal, lane=lane, check=tenure.check, clock=services.clock),
         late=late,

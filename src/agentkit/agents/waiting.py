@@ -76,6 +76,8 @@ class Waiting:
         known = self._known(started, wanted.name, state)
         if known is not None and (known.ended or known.attempt == started.attempt):
             return ()
+        if state.cancel is not None:
+            return ()  # nobody is asked any more: the attempt is left, and its run ends
         now_ms = int(self._clock.now() * 1000)
         until = wanted.until
         if until is None:

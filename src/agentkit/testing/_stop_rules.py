@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from agentkit.testing._facts import Story
 
-_BEGIN = frozenset({"tool_started", "question_asked", "step_completed"})
+_BEGIN = frozenset({"tool_started", "question_asked", "wait_started", "step_completed"})
 """What only a worker records that goes on with the run."""
+
+_ENDS = frozenset({"wait_started"})
+"""What ends an act in a paused run, too: its tool waits, and so it is left."""
 
 _REFUSED = frozenset(
     {
@@ -36,7 +39,8 @@ def stopped(story: Story) -> Iterator[tuple[str, str]]:
             asked = paused = answers = 0
         if asked and fact.kind in _BEGIN | _REFUSED:
             yield "I10", f"entry {fact.seq} ({fact.kind}) follows the cancel at {asked}"
-        if paused and fact.kind in _BEGIN:
+        ends = fact.kind in _ENDS or fact.body.get("kind") == "input"
+        if paused and fact.kind in _BEGIN and not ends:
             yield "I10", f"entry {fact.seq} ({fact.kind}) begins while paused at {paused}"
         if fact.kind == "model_answered" and (asked or paused):
             answers += 1

@@ -16,7 +16,7 @@ from agentkit.tools.decorator import Tool
 from agentkit.tools.outcome import Ended, store_fault
 from agentkit.tools.waiting import AttemptLeft
 
-__all__ = ["CANCEL_GRACE_SECONDS", "Attempt"]
+__all__ = ["CANCEL_GRACE_SECONDS", "Attempt", "HeldBack"]
 
 CANCEL_GRACE_SECONDS = 0.5
 """How long a cancelled async tool may take to clean up before it is left behind."""
@@ -28,6 +28,10 @@ _IN_THREADS: dict[str, ThreadFuture[Ended]] = {}
 """Calls that a thread of this process works on, by idempotency key."""
 
 os.register_at_fork(after_in_child=_IN_THREADS.clear)  # the threads stayed with the parent
+
+
+class HeldBack(Exception):
+    """Raised by what is asked right before a tool is entered: it is not to begin now."""
 
 
 class Attempt:
@@ -45,7 +49,7 @@ class Attempt:
         key: attempts of one key never overlap in this process; empty for calls that may.
         threads: where sync tools run.
         check: asked, in the tool's thread, right before the tool is entered, which may be long
-            after the attempt was made; may refuse by raising.
+            after the attempt was made; may refuse by raising. `HeldBack` means that it was not run.
         report: hears once how the attempt ended, in this loop. An exception is no outcome of the
             tool: the store failed under `ToolContext.record` (`StoreError`) or this run's state
             forbids going on (`RunError`), whatever the tool made of that; or the process is told
@@ -193,6 +197,8 @@ class Attempt:
         try:
             value = call()
             return Ended(value=await value if inspect.isawaitable(value) else value)
+        except HeldBack:
+            return Ended(started=False, held=True)
         except (KeyboardInterrupt, SystemExit):
             raise
         except asyncio.CancelledError:
@@ -298,6 +304,8 @@ class _ThreadAttempt:
             _IN_THREADS[self._key] = end
         try:
             ended = Ended(value=self._call())
+        except HeldBack:
+            ended = Ended(started=False, held=True)
         except BaseException as exc:  # noqa: BLE001  # in a thread even SystemExit is the tool's
             ended = Ended(error=exc)
         _IN_THREADS.pop(self._key, None)

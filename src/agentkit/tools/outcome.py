@@ -60,6 +60,7 @@ class Ended:
         timed_out: it did neither within its timeout (or raised because of it).
         running: it still runs, and nobody waits for it any more.
         started: it was run at all.
+        held: it was not, because it was not to begin then.
     """
 
     value: object = None
@@ -67,6 +68,7 @@ class Ended:
     timed_out: bool = False
     running: bool = False
     started: bool = True
+    held: bool = False
 
 
 def judge(tool: Tool, ended: Ended, attempt: int) -> CallResult:
