@@ -85,6 +85,41 @@ async def test_a_claim_whose_answer_was_cut_is_ours(store: Store, proxy: Proxy) 
     await store.append("r", rows(1), after=0, lease=lease, summary=summary())
 
 
+@pytest.mark.parametrize("fault", [LoseAnswer, LoseRequest])
+async def test_a_deletion_whose_answer_was_cut_says_that_it_was_done(
+    store: Store, proxy: Proxy, fault: type[LoseAnswer | LoseRequest]
+) -> None:
+    """Entombing and deleting tell who asked that it was they; who asks again did nothing."""
+    lease = await started(store, "r")
+    end = summary("done")
+    await store.append("r", rows(2), after=1, lease=lease, summary=end, release=True)
+    outcomes = []
+    for _ in range(2):
+        proxy.fail_next(fault(request=b"EVALSHA"))
+        outcomes.append(await store.entomb("r", updated_at=end.updated_at))
+    for _ in range(2):
+        proxy.fail_next(fault(request=b"EVALSHA"))
+        outcomes.append(await store.delete_run("r"))
+
+    assert [True, False, True, False] == outcomes
+    assert 4 == proxy.struck[fault.__name__]
+
+
+async def test_a_repeated_deletion_spares_the_run_that_was_begun_since(redis_url: str) -> None:
+    """Its answer was lost, and the id is in use again: the repetition says what the first did."""
+    store = Store(redis_url)
+    journal = store._engine.journal
+    await store.append("r", rows(1), after=0, lease=None, summary=summary("done"))
+    first = await store._engine.write(lambda: journal.delete("", "r", token="a"))
+    await store.append("r", rows(1), after=0, lease=None, summary=summary("done"))
+
+    again = await store._engine.write(lambda: journal.delete("", "r", token="a"))
+
+    assert (True, True) == (first, again)
+    assert rows(1) == await store.read("r")
+    await store.aclose()
+
+
 async def test_concurrent_appends_survive_a_cut(store: Store, proxy: Proxy) -> None:
     """A group that shares its round trip is repeated whole, and each is in once."""
     leases = [await started(store, f"r{n}") for n in range(20)]

@@ -15,6 +15,7 @@ from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
+from agentkit.state.checkpoints.adapters._redis_hints import DOUBT_SECONDS
 from agentkit.testing.servers.processes import wait_until
 from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
 
@@ -28,6 +29,20 @@ DAY = 86_400
 async def store(redis_url: str) -> AsyncIterator[RedisCheckpointStore]:
     """A new, empty store, whose leases go by the server's own clock."""
     store = RedisCheckpointStore(redis_url)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """What leases and doubts are judged by in `timed`."""
+    return FakeClock()
+
+
+@pytest.fixture
+async def timed(redis_url: str, clock: FakeClock) -> AsyncIterator[RedisCheckpointStore]:
+    """The same store, by the clock of the test."""
+    store = RedisCheckpointStore(redis_url, clock=clock)
     yield store
     await store.aclose()
 
@@ -167,7 +182,6 @@ async def test_lifetimes_are_kept_by_the_server(redis_url: str, client: redis.Re
 
     assert await store.head("r") is None
     assert ([], "") == await store.list_runs()
-    assert [] == client.zrange("agent:runs:", 0, -1)
     assert [] == await store.scopes()
     await store.aclose()
 
@@ -307,6 +321,53 @@ async def test_a_head_that_is_not_ours_is_damaged(
         client.hset(HEAD, field, str(before))
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [{"status": "sleeping"}, {"usage": "[1"}, {"started_ms": "soon"}, {"seq": "x"}, {}],
+    ids=["status", "usage", "start", "seq", "another kind"],
+)
+async def test_a_run_that_cannot_be_read_hides_no_other(
+    store: RedisCheckpointStore, client: redis.Redis, harm: dict[str, str]
+) -> None:
+    """It keeps its place in the list, with nothing that could be taken for true, and is never
+    pruned; the scope is listed, and workers are told of the others.
+    """
+    due = msgspec.structs.replace(summary(), due_at=0)
+    for run in ("q", "r", "s"):
+        await store.append(run, rows(1), after=0, lease=None, summary=due)
+    if harm:
+        client.hset(HEAD, mapping=harm)
+    else:
+        client.delete(HEAD)
+        client.set(HEAD, "theirs")
+
+    page, cursor = await store.list_runs(limit=2)
+    rest, _ = await store.list_runs(limit=2, cursor=cursor)
+    shown = page[1]
+
+    assert ["q", "r", "s"] == [one.run for one in [*page, *rest]]
+    assert ("parked", "", b"", 1000) == (
+        shown.summary.status,
+        shown.summary.agent,
+        shown.summary.detail,
+        shown.summary.started_at,
+    )
+    assert [""] == await store.scopes()
+    assert ["q", "s"] == [one.run for one in await store.claimable()]
+    with pytest.raises((JournalDamaged, StoreMisused)):
+        await store.head("r")
+
+
+async def test_a_damaged_run_alone_keeps_its_scope_listed(
+    store: RedisCheckpointStore, client: redis.Redis
+) -> None:
+    """Whoever goes through the scopes comes to it."""
+    await store.scoped(Scope("t")).append("r", rows(1), after=0, lease=None, summary=summary())
+    client.hset("agent:checkpoint:{t:r}", "usage", "garbage")
+
+    assert ["t"] == await store.scopes()
+
+
 async def test_a_key_of_another_kind_is_told(
     store: RedisCheckpointStore, client: redis.Redis
 ) -> None:
@@ -336,34 +397,25 @@ async def test_epochs_grow_over_a_deletion_though_the_clock_steps_back(redis_url
     await store.aclose()
 
 
-async def test_a_list_mends_its_index(store: RedisCheckpointStore, client: redis.Redis) -> None:
+async def test_a_list_mends_its_index(
+    store: RedisCheckpointStore, client: redis.Redis, clock: FakeClock, timed: RedisCheckpointStore
+) -> None:
     """Entries without a run go, wrong starts are set right, and whoever works is entered again."""
     lease = await started(store, "r")
     await started(store, "s")
     client.zadd("agent:runs:", {"ghost": -5, "s": -1})
     client.zrem("agent:runs:", "r")
-    first = [one.run for one in (await store.list_runs())[0]]
+    first = [one.run for one in (await timed.list_runs())[0]]
     await store.acquire("r", "other", TTL_SECONDS, supersede=lease.epoch)
+    clock.advance(DOUBT_SECONDS)
 
     assert ["s"] == first
-    assert ["r", "s"] == [one.run for one in (await store.list_runs())[0]]
+    assert ["r", "s"] == [one.run for one in (await timed.list_runs())[0]]
     assert [("r", -1000.0), ("s", -1000.0)] == client.zrange("agent:runs:", 0, -1, withscores=True)
 
 
-async def test_a_run_that_begins_while_it_is_dropped_stays_in_the_list(
-    store: RedisCheckpointStore, client: redis.Redis
-) -> None:
-    """Whoever drops an entry looks at the head again afterwards."""
-    await started(store, "r")
-    engine = store._engine
-
-    await engine.write(lambda: engine.index.drop("", ["r", "nothing"]))
-
-    assert ["r"] == client.zrange("agent:runs:", 0, -1)
-
-
 async def test_the_list_of_due_runs_mends_itself(
-    store: RedisCheckpointStore, client: redis.Redis
+    store: RedisCheckpointStore, client: redis.Redis, clock: FakeClock, timed: RedisCheckpointStore
 ) -> None:
     """A run that wants no worker any more goes from it, and so does an entry without a run."""
     due = msgspec.structs.replace(summary(), due_at=0)
@@ -374,11 +426,13 @@ async def test_the_list_of_due_runs_mends_itself(
     await store.append("r", rows(2), after=1, lease=None, summary=summary("suspended"))
     left = client.zrange("agent:due", 0, -1)
 
-    found = [one.run for one in await store.claimable()]
+    found = [one.run for one in await timed.claimable()]
+    clock.advance(DOUBT_SECONDS)
+    again = [one.run for one in await timed.claimable()]
 
     assert ["\0ghost", "\0r", "\0s"] == entered
     assert ["\0ghost", "\0s"] == left
-    assert ["s"] == found
+    assert ["s"] == found == again
     assert ["\0s"] == client.zrange("agent:due", 0, -1)
 
 
@@ -419,15 +473,17 @@ async def test_a_checksum_has_its_length(store: RedisCheckpointStore) -> None:
 
 
 async def test_scopes_without_runs_are_forgotten(
-    store: RedisCheckpointStore, client: redis.Redis
+    client: redis.Redis, clock: FakeClock, timed: RedisCheckpointStore
 ) -> None:
-    """Whoever lists the scopes takes those away that hold none."""
-    other = store.scoped(Scope("t"))
+    """Whoever lists the scopes takes those away that have held none for a while."""
+    other = timed.scoped(Scope("t"))
     await other.append("r", rows(1), after=0, lease=None, summary=summary())
-    await store.append("r", rows(1), after=0, lease=None, summary=summary())
+    await timed.append("r", rows(1), after=0, lease=None, summary=summary())
     await other.delete_run("r")
 
-    assert [""] == await store.scopes()
+    for _ in range(3):
+        assert [""] == await timed.scopes()
+        clock.advance(DOUBT_SECONDS)
     assert [""] == client.zrange("agent:scopes", 0, -1)
 
 

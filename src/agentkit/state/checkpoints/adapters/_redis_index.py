@@ -1,27 +1,29 @@
 """Which runs there are, on Redis: a hint beside the heads, since no script reaches both.
 
-In a cluster the index of a scope and the heads of its runs are in different slots. So a run is
-entered before its first entry is written and again after, and whoever lists looks at the heads:
-entries without a head go, and wrong start times are mended.
+A run is entered before its first entry is written and again after, and whoever lists looks at the
+heads: what has had none for a while goes (see `_redis_hints`), and wrong start times are mended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias, cast
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
-from agentkit.core.contracts.errors import JournalTooNew
-from agentkit.core.contracts.heads import Head, RunStatus, RunSummary
+from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, StoreMisused
+from agentkit.core.contracts.heads import Head, RunStatus, RunSummary, Summary
 from agentkit.core.contracts.slots import slot_of
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._redis_heads import found_in, head_of, run_keys
+from agentkit.state.checkpoints.adapters._redis_hints import Clock, Hints
 from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
+from agentkit.state.checkpoints.adapters._redis_verdicts import foreign
 
 _BATCH = 200
 _MENDINGS = 3
 
-Clock: TypeAlias = "Callable[[], tuple[Word, Word]]"
+_log = logging.getLogger("agentkit.state")
 
 
 class Page(NamedTuple):
@@ -44,30 +46,21 @@ class RedisIndex:
     def __init__(self, prefix: str, clock: Clock) -> None:
         self._prefix = prefix
         self._clock = clock
+        self._scopes = Hints(f"{prefix}:scopes", clock)
 
     def before(self, scope: str, run: str, started_at: int) -> list[Call]:
         """What to do before a run gets its first entry, or where it may be missing."""
-        return [
-            Call("ZADD", (self._runs(scope),), ("NX", -started_at, run)),
-            Call("ZADD", (self._scopes,), ("NX", 0, scope)),
-        ]
+        runs = self._runs(scope)
+        return [*runs.enter(run, -started_at, only="NX"), *self._scopes.enter(scope, 0, only="NX")]
 
     def after(self, scope: str, run: str, started_at: int) -> list[Call]:
         """What to do after a run got its first entry, or another start."""
-        return [
-            Call("ZADD", (self._runs(scope),), (-started_at, run)),
-            Call("ZADD", (self._scopes,), ("NX", 0, scope)),
-        ]
+        runs = self._runs(scope)
+        return [*runs.enter(run, -started_at, only="CH"), *self._scopes.enter(scope, 0, only="NX")]
 
-    def drop(self, scope: str, runs: Sequence[str]) -> Steps[None]:
-        """These have no head. One that gets its head just now is entered again: here if the head
-        is there by now, else by whoever writes it, who enters it afterwards too.
-        """
-        yield [Call("ZREM", (self._runs(scope),), tuple(runs))]
-        heads = yield from self._heads(scope, runs)
-        for run, head in zip(runs, heads, strict=True):
-            if head is not None and head.summary is not None:
-                yield self.after(scope, run, head.summary.started_at)
+    def gone(self, scope: str, runs: Sequence[str]) -> list[Call]:
+        """What to do with runs that have no head, or have it no more."""
+        return self._runs(scope).doubt(dict.fromkeys(runs))
 
     def list_runs(self, scope: str, page: Page) -> Steps[tuple[list[RunSummary], str]]:
         """See `JournalPort.list_runs`."""
@@ -92,7 +85,7 @@ class RedisIndex:
         while len(found) < limit:
             begin = "-" if after is None else f"({after}"
             words = (begin, "+", "BYLEX", "LIMIT", 0, _BATCH)
-            (reply,) = yield [Call("ZRANGE", (self._scopes,), words)]
+            (reply,) = yield [Call("ZRANGE", (self._scopes.key,), words)]
             batch = [key.decode() for key in cast("list[bytes]", reply)]
             for scope in batch:
                 page, _ = yield from self.list_runs(scope, Page(None, None, 1, None))
@@ -115,10 +108,10 @@ class RedisIndex:
         count = min(_BATCH, size + 1) if page.status is None and page.agent is None else _BATCH
         while len(found) <= size:
             words = (place.low, "+inf", "BYSCORE", "LIMIT", place.offset, count, "WITHSCORES")
-            (reply,) = yield [Call("ZRANGE", (self._runs(scope),), words)]
+            (reply,) = yield [Call("ZRANGE", (self._runs(scope).key,), words)]
             entries = cast("list[bytes]", reply)
             runs = place.take(entries)
-            heads = yield from self._heads(scope, [run for run, _ in runs])
+            heads = yield from self._heads(scope, runs)
             for (run, score), head in zip(runs, heads, strict=True):
                 if head is None:
                     gone.append(run)
@@ -130,38 +123,36 @@ class RedisIndex:
             if len(entries) < 2 * count:
                 break
         if gone:
-            yield from self.drop(scope, gone)
+            yield self.gone(scope, gone)
         for head in wrong:
             if head.summary is not None:
                 yield self.after(scope, head.run, head.summary.started_at)
         return found, bool(wrong)
 
-    def _heads(self, scope: str, runs: Sequence[str]) -> Steps[list[Head | None]]:
-        """The heads; `None` where there is nothing, and one without entries where only a head is
-        missing, which is told to whoever uses the run.
+    def _heads(self, scope: str, runs: Sequence[tuple[str, float]]) -> Steps[list[Head | None]]:
+        """The heads of these runs and scores; `None` where there is nothing, and one without
+        entries where only a head is missing, which is told to whoever uses the run.
         """
         if not runs:
             return []
         calls = [
             Call("head", run_keys(self._prefix, scope, run)[:2], self._clock(), script=True)
-            for run in runs
+            for run, _ in runs
         ]
         replies = yield calls
-        return [shown_head(run, reply) for run, reply in zip(runs, replies, strict=True)]
+        return [
+            _listed(run, -int(score), reply)
+            for (run, score), reply in zip(runs, replies, strict=True)
+        ]
 
     def _forget(self, scope: str) -> Steps[None]:
-        """The scope holds no run; one that is entered just now stays, as for `drop`."""
-        yield [Call("ZREM", (self._scopes,), (scope,))]
-        (count,) = yield [Call("ZCARD", (self._runs(scope),))]
-        if count:
-            yield [Call("ZADD", (self._scopes,), ("NX", 0, scope))]
+        """The scope holds no run that can be shown; without any in its list it goes."""
+        (count,) = yield [Call("ZCARD", (self._runs(scope).key,))]
+        if not count:
+            yield self._scopes.doubt({scope: None})
 
-    def _runs(self, scope: str) -> str:
-        return f"{self._prefix}:runs:{slot_of(scope, '')}"
-
-    @property
-    def _scopes(self) -> str:
-        return f"{self._prefix}:scopes"
+    def _runs(self, scope: str) -> Hints:
+        return Hints(f"{self._prefix}:runs:{slot_of(scope, '')}", self._clock)
 
 
 class _Place:
@@ -198,12 +189,34 @@ def _fits(head: Head, page: Page) -> bool:
 
 
 def shown_head(run: str, reply: Reply) -> Head | None:
-    """The head in a reply of the script `head`; one without entries where only the head is gone."""
+    """The head in a reply of the script `head`; one without entries where only the head is gone.
+
+    Raises:
+        JournalDamaged: it is not one that we wrote.
+        JournalTooNew: a newer release wrote it.
+        StoreMisused: somebody else's key has its name.
+    """
     code, *said = cast("list[Reply]", reply)
     if code == b"newer":
         raise JournalTooNew(
             f"run {run!r} was written by a newer release. Upgrade agentkit to list these runs."
         )
+    if code == b"foreign":
+        raise foreign(run)
     if code == b"head":
         return head_of(run, found_in(said[0]))
     return Head(run) if code == b"headless" else None
+
+
+def _listed(run: str, started_at: int, reply: Reply) -> Head | None:
+    """The head as lists show it: one that cannot be read keeps its place and hides no other run.
+
+    Its detail is empty, which nobody writes, and it is open, so that nobody prunes it; whoever uses
+    the run is told what is wrong.
+    """
+    try:
+        return shown_head(run, reply)
+    except (JournalDamaged, StoreMisused) as error:
+        _log.error("the list shows a run that cannot be read: %s", error)
+        summary = Summary(status="parked", started_at=started_at, detail=b"")
+        return Head(run, seq=1, summary=summary)

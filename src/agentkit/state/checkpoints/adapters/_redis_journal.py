@@ -6,17 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from agentkit.core.contracts.errors import (
-    AgentkitError,
-    JournalDamaged,
-    JournalTooNew,
-    RunExpired,
-    StoreFailedOver,
-    StoreMisused,
-)
+from agentkit.core.contracts.errors import StoreMisused
 from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
 from agentkit.state.checkpoints.adapters import _rules as rules
-from agentkit.state.checkpoints.adapters._redis_due import RedisDue
+from agentkit.state.checkpoints.adapters._redis_due import Due, RedisDue
 from agentkit.state.checkpoints.adapters._redis_heads import (
     Keys,
     element_of,
@@ -27,9 +20,11 @@ from agentkit.state.checkpoints.adapters._redis_heads import (
     rows_of,
     run_keys,
 )
+from agentkit.state.checkpoints.adapters._redis_hints import mark_in
 from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
 from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
+from agentkit.state.checkpoints.adapters._redis_verdicts import failed_over, unusable
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 
 OnFailover: TypeAlias = Literal["stop", "accept"]
@@ -67,6 +62,11 @@ class Appending(NamedTuple):
     lease: Lease | None
     summary: Summary
     release: bool
+
+    @property
+    def due(self) -> Due:
+        """When the run wants a worker afterwards, as who writes it knows."""
+        return Due(self.summary.due_at, self.lease.epoch if self.lease else None)
 
 
 class RedisJournal:
@@ -116,11 +116,13 @@ class RedisJournal:
         code, *said = yield from self._acted(run, keys, self._call("acquire", keys, *wanted))
         if code == b"in_use":
             raise rules.in_use(run, head_of(run, found_in(said[0])))
-        head = head_of(run, found_in(said[1]))
+        found = found_in(said[1])
+        head = head_of(run, found)
+        self._due.forget(scope, run)
         if head.summary is not None:
             yield [
                 *self._index.before(scope, run, head.summary.started_at),
-                *self._due.before(scope, run, head.summary.due_at),
+                *self._due.enter(scope, run, head.summary.due_at, until_ms=int(found.expires_ms)),
             ]
         return Lease(
             run=run,
@@ -136,31 +138,33 @@ class RedisJournal:
         """See `JournalPort.renew`."""
         replies = yield [self._renewal(lease) for lease in leases.values()]
         renewed = {}
+        until_ms, lapsed = {}, []
         for (key, lease), reply in zip(leases.items(), replies, strict=True):
-            code, said = cast("tuple[bytes, bytes]", reply)[:2]
-            if code in {b"renewed", b"lost"}:
-                renewed[key] = Renewal(int(said), lost=code == b"lost")
+            code, *said = cast("list[bytes]", reply)
+            if code == b"renewed":
+                renewed[key] = Renewal(int(said[0]))
+                if said[1]:
+                    until_ms[lease.scope, lease.run] = int(said[1])
+                    lapsed.append(int(said[1]) - round(lease.ttl_seconds * 1000))
+            elif code == b"lost":
+                renewed[key] = Renewal(int(said[0]), lost=True)
             else:
                 # The others' leases must not lapse for it; whoever uses this run next is told why.
                 _log.error("the lease of run %r is given up: %s", lease.run, code.decode())
                 renewed[key] = Renewal(0, lost=True)
+        if lapsed:
+            yield [*self._due.held(until_ms), *self._due.lapsed(min(lapsed))]
         return renewed
 
     def append(self, scope: str, run: str, new: Appending) -> Steps[Head]:
         """See `JournalPort.append`."""
         keys = self._keys(scope, run)
         call = self._appending(run, keys, new)
-        started_at, due_at = new.summary.started_at, new.summary.due_at
-        epoch = new.lease.epoch if new.lease else None
-        before: list[Call] = []
-        if new.rows or new.after:
-            before += self._due.before(scope, run, due_at, epoch=epoch)
-        if new.rows and new.after == 0:
-            before += self._index.before(scope, run, started_at)
-        if before:
-            yield before
+        before = self._before(scope, run, new)
+        mark = mark_in((yield before)) if before else None
         code, *said = yield from self._acted(run, keys, call)
         if code != b"written":
+            self._due.forget(scope, run)
             head = None if said[0] is None else head_of(run, found_in(said[0]))
             if head is None or code == b"refused":
                 raise rules.refusal(run, head=head, lease=new.lease, after=new.after)
@@ -169,11 +173,24 @@ class RedisJournal:
         head = head_after(run, left, summary=new.summary)
         if head.summary is None:
             return head
-        if str(started_at).encode() != started:
-            yield self._index.after(scope, run, started_at)
         due_before = int(due) if due else None
-        yield from self._due.after(scope, run, due_at, due_before=due_before, epoch=epoch)
+        behind = self._due.after(scope, run, new.due, due_before=due_before, mark=mark)
+        if str(new.summary.started_at).encode() != started:
+            behind += self._index.after(scope, run, new.summary.started_at)
+        if new.due.at is not None and (new.release or new.after == 0):
+            behind += self._due.held({(scope, run): int(left[5] or 0)})
+        if behind:
+            yield behind
         return head
+
+    def _before(self, scope: str, run: str, new: Appending) -> list[Call]:
+        """What to do before the head is moved."""
+        if not new.rows and not new.after:
+            return []
+        calls = self._due.before(scope, run, new.due)
+        if new.rows and new.after == 0:
+            calls += self._index.before(scope, run, new.summary.started_at)
+        return calls
 
     def read(self, scope: str, run: str, *, after: int, limit: int) -> Steps[list[Row]]:
         """See `JournalPort.read`."""
@@ -190,22 +207,21 @@ class RedisJournal:
         self._refuse_unusable(run, code, said)
         return head_of(run, found_in(said[0])) if code == b"head" else None
 
-    def delete(self, scope: str, run: str) -> Steps[bool]:
-        """See `JournalPort.delete_run`."""
+    def delete(self, scope: str, run: str, *, token: str) -> Steps[bool]:
+        """See `JournalPort.delete_run`; a request that is repeated under its token is one."""
         keys = self._keys(scope, run)
         kept_ms = self._lifetimes.words[1] or round(EPOCH_SECONDS * 1000)
-        (reply,) = yield [self._call("delete", keys, kept_ms)]
+        (reply,) = yield [self._call("delete", keys, kept_ms, token)]
         code, *said = cast("list[Reply]", reply)
         if code == b"in_use":
             raise rules.in_use(run, head_of(run, found_in(said[0])))
         self._refuse_unusable(run, code, said)
-        yield from self._due.gone(scope, run)
-        yield from self._index.drop(scope, [run])
+        yield [*self._due.gone(scope, run), *self._index.gone(scope, [run])]
         return code == b"deleted"
 
-    def entomb(self, scope: str, run: str, *, updated_at: int) -> Steps[bool]:
-        """See `JournalPort.entomb`."""
-        (reply,) = yield [self._call("entomb", self._keys(scope, run), updated_at)]
+    def entomb(self, scope: str, run: str, *, updated_at: int, token: str) -> Steps[bool]:
+        """See `JournalPort.entomb`; a request that is repeated under its token is one."""
+        (reply,) = yield [self._call("entomb", self._keys(scope, run), updated_at, token)]
         code, *said = cast("list[Reply]", reply)
         self._refuse_unusable(run, code, said)
         return code == b"entombed"
@@ -232,7 +248,7 @@ class RedisJournal:
             how, server = cast("list[bytes]", said)
             moved = how != b"demoted" and (yield from self._is_master(server.decode()))
             if not moved and self._on_failover == "stop":
-                raise _failed_over(run, how.decode())
+                raise failed_over(run, how.decode())
             if not moved:
                 _log.warning("run %r goes on after a failover: %s", run, how.decode())
             yield [self._call("accept", keys, server)]
@@ -265,7 +281,7 @@ class RedisJournal:
         return self._call("renew", keys, lease.epoch, lease.owner, ttl_ms, *self._lifetimes.words)
 
     def _refuse_unusable(self, run: str, code: Reply, said: Sequence[Reply]) -> None:
-        error = _unusable(run, code, said)
+        error = unusable(run, code, said)
         if error is not None:
             raise error
 
@@ -284,51 +300,3 @@ EPOCH_SECONDS = 7 * 86_400.0
 def now(clock: StoreClock | None) -> tuple[Word, Word]:
     """Elapsed and wall time of a test's clock, as the scripts take them."""
     return ("", "") if clock is None else (clock.elapsed_ms(), clock.wall_ms())
-
-
-def _failed_over(run: str, how: str) -> StoreFailedOver:
-    what = {
-        "promoted": "a replica has taken the place of the server that wrote it last, and a replica "
-        "may lack the newest entries",
-        "demoted": "its server was a replica of another one meanwhile, and has what that one had",
-        "restarted": "the server was restarted, moved or restored since it was last written, under "
-        "settings that may lose the newest entries",
-    }
-    return StoreFailedOver(
-        f"run {run!r} was stopped: {what[how]}. Nothing was written. `agentkit show` tells what is "
-        f"there of it; `agentkit accept-failover` or accept_failover of the store lets it go on "
-        f"from there."
-    )
-
-
-def _unusable(run: str, code: Reply, said: Sequence[Reply]) -> AgentkitError | None:
-    """The error for a run that nobody may go on with; `None` if it is none."""
-    if code == b"headless":
-        return RunExpired(
-            f"run {run!r}: its entries are there but its head is gone; it was evicted or deleted "
-            f"by somebody. See the server's maxmemory-policy. It is not started over; delete_run "
-            f"gives it up.",
-            run_id=run,
-        )
-    if code == b"expired":
-        return RunExpired(
-            f"run {run!r} has expired: it had not ended, its head is there, but its entries are "
-            f"gone (orphan_ttl_seconds, an eviction, or somebody deleted them). It is not started "
-            f"over; delete_run gives it up.",
-            run_id=run,
-        )
-    if code == b"damaged":
-        there, seq = cast("tuple[int, bytes]", said)
-        return JournalDamaged(
-            f"run {run!r}: its log has {there} entries, and its head says {seq.decode()}. Nothing "
-            f"was written. Restore the store from a backup.",
-            run_id=run,
-            seq=min(there, int(seq)) + 1,
-        )
-    if code == b"newer":
-        written = cast("bytes", said[0]).decode()
-        return JournalTooNew(
-            f"run {run!r}: its head has format {written}, which a newer release wrote. Nothing was "
-            f"written. Upgrade agentkit to use this run."
-        )
-    return None

@@ -7,7 +7,7 @@ from typing import cast
 from agentkit.core.contracts.once import Claim
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._redis_heads import tag_of
-from agentkit.state.checkpoints.adapters._redis_index import Clock
+from agentkit.state.checkpoints.adapters._redis_hints import Clock
 from agentkit.state.checkpoints.adapters._redis_links import Call, Word
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
 

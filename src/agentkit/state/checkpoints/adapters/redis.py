@@ -292,14 +292,16 @@ class RedisCheckpointStore(SlotMethods):
     async def delete_run(self, run: str) -> bool:
         """Remove the run; see `JournalPort.delete_run`."""
         check_id(run)
-        journal, scope = self._engine.journal, self._scope
-        return await self._engine.write(lambda: journal.delete(scope, run))
+        journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
+        return await self._engine.write(lambda: journal.delete(scope, run, token=token))
 
     async def entomb(self, run: str, *, updated_at: int) -> bool:
         """Remove an ended run's entries; see `JournalPort.entomb`."""
         check_id(run)
-        journal, scope = self._engine.journal, self._scope
-        return await self._engine.write(lambda: journal.entomb(scope, run, updated_at=updated_at))
+        journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
+        return await self._engine.write(
+            lambda: journal.entomb(scope, run, updated_at=updated_at, token=token)
+        )
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""

@@ -1,5 +1,5 @@
 -- acquire(head, log, epoch | …, owner, ttl_ms, token, supersede, above, log_ms, head_ms, orphan_ms)
--- KEYS[3] the highest epoch of this run before it was deleted
+-- KEYS[3] the highest epoch of this run before it was deleted, and who did that
 -- ARGV[5] owner, [6] ttl in ms, [7] token of this request, [8] the epoch that may be superseded
 -- or '', [9] an epoch that the new one must exceed, [10] to [12] see `keep`
 -- Returns granted, took over ('1' or '0'), head | in_use, head | what `unusable` and `doubtful` say.
@@ -15,7 +15,7 @@ if head and held(head) and head.epoch ~= ARGV[8] then return {'in_use', shown(he
 
 head = head or blank()
 local taken = (head.owner ~= '' and not TERMINAL[head.status]) and '1' or '0'
-local forgotten = tonumber(redis.call('GET', KEYS[3]) or '0')
+local forgotten = tonumber(string.match(redis.call('GET', KEYS[3]) or '', '^%d+') or '0')
 local epoch = math.max(tonumber(head.epoch) + 1, forgotten + 1, tonumber(ARGV[9]) + 1, WALL)
 put(head, {
   seq = head.seq,
