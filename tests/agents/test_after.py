@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkit.agents import Agent, add_message, cancel, pause, record_decisions
-from agentkit.agents.agent import DefinitionChangedWarning
+from agentkit.agents.checking import DefinitionChangedWarning
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
     InvalidSpec,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from agentkit.agents.decisions import Check, by_question, check_decisions
+from agentkit.agents.decisions import Check, by_question, check_decisions, fits_definition
 from agentkit.core.contracts import entries as e
+from agentkit.core.contracts.errors import StaleDecision
 from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import JSON, Decision
@@ -36,7 +37,8 @@ async def record_decisions(
     *,
     clock: ClockPort | None = None,
     chance: ChancePort | None = None,
-    check: Check = lambda _question, _decision: None,
+    digest: str = "",
+    check: Check | None = None,
 ) -> Recorded:
     """Make decisions durable, all of them or none. Whoever drives the run next applies them.
 
@@ -47,11 +49,15 @@ async def record_decisions(
             question carries that; see `Decision`. A word stands for a decision without a value.
         clock: for deadlines, and the time shown beside the note.
         chance: makes the note's id.
-        check: may refuse a decision by raising `InvalidDecision`.
+        digest: of the one question that is decided, or its beginning, as it was shown: it is not
+            decided where it has another one. Empty for any.
+        check: may refuse a decision by raising `InvalidDecision`. By default edited arguments are
+            compared with the tool as it was recorded.
 
     Raises:
         RunNotFound: there is no such run.
         InvalidDecision: they do not fit the open questions; nothing was recorded.
+        StaleDecision: the deadline has passed, or the digest is another one.
         AlreadyDecided: somebody was faster, with another decision.
         NoteRefused: the run has ended.
     """
@@ -63,7 +69,8 @@ async def record_decisions(
         nonlocal repeated
         asked = by_question(newest, decisions)
         now_ms = int(time.now() * 1000)
-        made = check_decisions(newest, asked, now_ms=now_ms, check=check)
+        _check_shown(newest, asked, digest)
+        made = check_decisions(newest, asked, now_ms=now_ms, check=check or fits_definition(newest))
         repeated = tuple(name for name in asked if name in newest.decided)
         return [*made]
 
@@ -78,3 +85,16 @@ async def record_decisions(
         clock=time,
     )
     return Recorded(state, repeated)
+
+
+def _check_shown(state: RunState, asked: Collection[str], digest: str) -> None:
+    """Refuse to decide about something else than what was shown: the run may have been deleted and
+    begun anew under its id since.
+    """
+    shown = {question.id: question.digest for question in state.questions}
+    shown |= {name: decided.digest for name, decided in state.decided.items()}
+    for name in asked:
+        now = shown.get(name, digest)
+        if not now.startswith(digest):
+            message = f"run {state.run_id!r}: question {name} is about other arguments by now"
+            raise StaleDecision(f"{message} (digest {now}, not {digest:.64}); look at it again")

@@ -11,7 +11,9 @@ from agentkit.core.contracts.errors import (
     AlreadyDecided,
     InvalidDecision,
     NoteRefused,
+    QuestionNotFound,
     ResultNotStorable,
+    StaleDecision,
 )
 from agentkit.core.contracts.types import JSON, Decision, Question
 from agentkit.core.contracts.values import (
@@ -29,6 +31,7 @@ __all__ = [
     "by_question",
     "check_decision_texts",
     "check_decisions",
+    "fits_definition",
     "refuse_if_cancelled",
 ]
 
@@ -56,9 +59,11 @@ def check_decisions(
         check: asked about each new decision.
 
     Raises:
-        InvalidDecision: a question is not open, or an answer is not among its allowed ones.
+        InvalidDecision: an answer is not among the allowed ones, or does not fit.
+        QuestionNotFound: a question is not open.
+        StaleDecision: its deadline has passed.
         AlreadyDecided: a question was decided in another way.
-        NoteRefused: the run was cancelled.
+        NoteRefused: the run was cancelled, or has ended.
     """
     refuse_if_cancelled(state)
     notes = []
@@ -71,8 +76,7 @@ def check_decisions(
             _check_repeated(state, earlier, decision)
             continue
         if question is None:
-            message = f"run {state.run_id!r} has no open question {question_id!r}; {_open(state)}"
-            raise InvalidDecision(message)
+            raise _not_open(state, question_id)
         _check_fitting(state, question, decision, now_ms=now_ms)
         check(question, decision)
         notes.append(
@@ -86,6 +90,16 @@ def check_decisions(
             )
         )
     return notes
+
+
+def _not_open(state: RunState, question_id: str) -> Exception:
+    run = f"run {state.run_id!r}"
+    if state.end is None:
+        return QuestionNotFound(f"{run} has no open question {question_id!r}; {_open(state)}")
+    message = (
+        f"{run} has ended ({state.status}); it takes no decision about {question_id!r} any more"
+    )
+    return NoteRefused(message, run_id=state.run_id)
 
 
 def _is_input(question: Question | None, earlier: e.Decided | None) -> bool:
@@ -161,6 +175,25 @@ def refuse_if_cancelled(state: RunState) -> None:
     raise NoteRefused(message, run_id=state.run_id)
 
 
+def fits_definition(state: RunState) -> Check:
+    """Refuses edited arguments that the tool, as it was recorded for the model, does not take: for
+    one who decides without having the tool. Whoever makes the call looks at them again.
+    """
+    tools = state.started.tools if state.started is not None else ()
+    schemas = {tool.name: tool.parameters for tool in tools}
+
+    def check(question: Question, decision: Decision) -> None:
+        if decision.answer != "edit":
+            return
+        schema = schemas.get(question.tool, {})
+        problem = answer_problem(schema, decision.value, "the object of all arguments")
+        if problem:
+            message = f"run {state.run_id!r}, question {question.id}: {problem} ({question.tool})"
+            raise InvalidDecision(message)
+
+    return check
+
+
 def _check_answer(state: RunState, question: Question, decision: Decision) -> None:
     """Refuse what the tool that asks has said is no answer."""
     if question.kind != "input":
@@ -203,7 +236,7 @@ def _typed(state: RunState, question_id: str, given: object) -> Decision:
 def _check_in_time(state: RunState, question: Question, now_ms: int) -> None:
     if question.deadline and now_ms >= question.deadline:
         message = f"run {state.run_id!r}, question {question.id}: its deadline has passed"
-        raise InvalidDecision(message)
+        raise StaleDecision(message)
 
 
 def _check_allowed(state: RunState, question: Question, decision: Decision) -> None:
@@ -236,7 +269,9 @@ def _check_repeated(state: RunState, earlier: e.Decided, decision: Decision) -> 
             f"run {state.run_id!r}: question {earlier.question} was already decided "
             f"({earlier.answer!r} by {earlier.actor or 'somebody'}); a decision stands"
         )
-        raise AlreadyDecided(message)
+        raise AlreadyDecided(
+            message, question=earlier.question, answer=earlier.answer, actor=earlier.actor
+        )
 
 
 def _open(state: RunState) -> str:

@@ -33,6 +33,9 @@ Exit codes: 0 ok · 1 failed · 2 usage · 3 not found · 4 in use or stale · 5
 _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.RunNotFound, NOT_FOUND),
     (errors.VersionNotFound, NOT_FOUND),
+    (errors.QuestionNotFound, NOT_FOUND),
+    (errors.AlreadyDecided, IN_USE),
+    (errors.StaleDecision, IN_USE),
     (errors.RunInUse, IN_USE),
     (errors.RunInterrupted, INTERRUPTED),
     (errors.LeaseLost, IN_USE),

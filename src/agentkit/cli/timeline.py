@@ -71,11 +71,12 @@ def _heading(state: RunState, status: str) -> Iterator[str]:
         f"{usage.output_tokens} out{lost}"
     )
     if state.forked is not None:
-        past, parent = state.inherited, shorten(state.forked.parent)
-        origin = f"after   {parent}"
+        past, origin = state.inherited, f"after   {shorten(state.forked.parent)}"
         if not state.after:
+            parent = shorten(state.forked.parent)
             origin = f"forked  from {parent} at version {state.forked.version}"
-        yield f"{origin}, where {past.requests} answers and {past.total_tokens} tokens had been paid"
+        paid = f"{past.requests} answers and {past.total_tokens} tokens had been paid"
+        yield f"{origin}, where {paid}"
 
 
 def in_doubt(state: RunState) -> list[dict[str, JSON]]:

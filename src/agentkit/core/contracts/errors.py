@@ -30,6 +30,7 @@ __all__ = [
     "ModelError",
     "NoteRefused",
     "OutcomeUnknown",
+    "QuestionNotFound",
     "ResultNotStorable",
     "RunError",
     "RunExpired",
@@ -41,6 +42,7 @@ __all__ = [
     "RunParked",
     "RunSuspended",
     "RunUnfinished",
+    "StaleDecision",
     "StatementRefused",
     "StoreDamaged",
     "StoreError",
@@ -73,8 +75,30 @@ class InvalidDecision(AgentkitError, ValueError):
     """Decisions do not fit the open questions. Nothing was executed and nothing consumed."""
 
 
+class QuestionNotFound(InvalidDecision, LookupError):
+    """The run has no open question of that id."""
+
+
+class StaleDecision(InvalidDecision):
+    """The question does not take this decision any more: its deadline has passed, or it is about
+    other arguments than those that were decided on.
+    """
+
+
 class AlreadyDecided(InvalidDecision):
-    """Somebody has decided the question in another way before; that decision stands."""
+    """Somebody has decided the question in another way before; that decision stands.
+
+    Attributes:
+        question: its id.
+        answer: the decision that stands.
+        actor: whose it is; empty where that is not known.
+    """
+
+    def __init__(self, message: str, *, question: str, answer: str, actor: str) -> None:
+        super().__init__(message)
+        self.question = question
+        self.answer = answer
+        self.actor = actor
 
 
 class InvalidFork(AgentkitError, ValueError):

@@ -22,6 +22,7 @@ __all__ = [
     "OnRepeatRefused",
     "after_question",
     "held_back",
+    "rejected",
 ]
 
 OnApprovalDeadline: TypeAlias = Literal["reject", "approve"]
@@ -107,13 +108,19 @@ def after_question(
         return _rejected(call, turn, UNDECIDED, by=BY_DEADLINE)
     by = decision.actor or "human"
     if decision.answer == "reject":
-        return _rejected(call, turn, f"{REJECTED} {decision.reason}".strip(), by=by)
+        return rejected(call, decision, turn=turn)
     if problem:
         why = NOT_NOW.format(asked=asked, problem=problem)
         return _question(call, policy, why, turn=turn, now_ms=now_ms)
     if decision.answer == "approve" and digest(question.tool, call.arguments) != decision.digest:
         return _question(call, policy, asked, turn=turn, now_ms=now_ms)
     return Approved(by)
+
+
+def rejected(call: CallState, decision: e.Decided, *, turn: int) -> e.ToolFinished:
+    """The outcome of a call that a person has rejected."""
+    text = f"{REJECTED} {decision.reason}".strip()
+    return _rejected(call, turn, text, by=decision.actor or "human")
 
 
 def _question(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.values import decode_value, to_text
+from agentkit.state.journal.approval import rejected
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lanes import OPEN_OUTCOMES, CallState
 
@@ -58,6 +59,8 @@ def _last_outcome(call: CallState, turn: int, *, begun: bool) -> e.ToolFinished:
     decision = call.decision
     if decision is not None and decision.answer in {"done", "failed", "skip"}:
         return _decided(call, turn, decision)
+    if decision is not None and decision.answer == "reject":
+        return rejected(call, decision, turn=turn)
     outcome: e.Outcome = "in_doubt" if _may_have_happened(call, begun=begun) else "cancelled"
     text = CANCELLED if call.started is None or not begun else CUT_OFF
     if outcome == "in_doubt":

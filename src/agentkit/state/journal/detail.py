@@ -141,7 +141,8 @@ def _detail(state: Told, status: RunStatus) -> Detail:
     if status == "running":
         return Detail(task, asking=state.asking, cancelling=state.cancel is not None)
     if state.parked is not None:
-        return Detail(task, parked=state.parked.reason, message=state.parked.message)
+        asked = state.questions or state.base_detail.questions
+        return Detail(task, asked, state.parked.reason, state.parked.message)
     if status != "suspended":
         return Detail(task)
     return Detail(task, state.questions, waits=state.waits)
