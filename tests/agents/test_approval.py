@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from agentkit.agents import Agent, AgentResult
-from agentkit.agents.agent import DefinitionChangedWarning
+from agentkit.agents.checking import DefinitionChangedWarning
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
     AlreadyDecided,

@@ -336,6 +336,7 @@ async def test_f089_error_texts_of_all_kinds_are_read_back() -> None:
 
 
 ENTRIES: list[e.Body] = [
+    e.RunSubmitted("t", "a", "me", "manual"),
     e.RunStarted("t", "a", "m", "s", (), "f", "n", "sc", "me", "p"),
     e.LeaseTaken("o", "takeover", 3),
     e.ModelAnswered(3, "text", (CallRecord("i", "n", "{}"),), "tool_use", response_id="r"),

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from agentkit.agents import Agent
-from agentkit.agents.agent import DefinitionChangedWarning
+from agentkit.agents.checking import DefinitionChangedWarning
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts import entries as e
 from agentkit.core.testing import FakeLLM

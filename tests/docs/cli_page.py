@@ -19,8 +19,8 @@ HEAD = """\
 Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compares the two.
 
 - The store is `--store`, else `AGENTKIT_STORE_URL`, else `sqlite:///agentkit.db`. `run` makes a
-  store that is not there yet, and so do `import`, `migrate` and the destination of `copy`; `doctor`
-  notes it, and every other command leaves with 6.
+  store that is not there yet, and so do `submit`, `worker`, `import`, `migrate` and the destination
+  of `copy`; `doctor` notes it, and every other command leaves with 6.
 - With `--json` standard output is one JSON document, errors included: `error`, `message`, `run` and
   `facts`. Without it the answer alone goes to standard output; where the run stops before its end,
   that is what the model said last, and the exit code tells. What happens on the way, and what an
@@ -29,7 +29,9 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
   writing direction reaches the terminal. `NO_COLOR` is honoured.
 - SIGINT and SIGTERM end a worker in order: what is under way has `--grace` seconds to end, its
   lease is released, the run is resumable at once, and the exit code is 130. The second signal
-  stops it.
+  stops it. `worker` leaves with 0 after SIGTERM.
+- `worker` tells what happens on standard error, a line for each event; with `--json` on standard
+  output, a document on each line.
 - `resume` imports the agent that the run was started with only from the current folder; name any
   other with `--agent`, and that of a run which Python started too. It uses the prompt, tools and
   model that were recorded, and warns where the agent has changed since.

@@ -12,6 +12,7 @@ PAGE = ROOT / "docs" / "reference" / "api.md"
 PACKAGES = (
     "agentkit.agents",
     "agentkit.agents.cognition",
+    "agentkit.dispatch",
     "agentkit.core.runtime",
     "agentkit.core.testing",
     "agentkit.models.providers.frontiers",

@@ -45,6 +45,7 @@ def test_the_column_of_ways_to_set_names_parameters_that_exist() -> None:
         "Invoker": "agentkit.Invoker",
         "ReActCognition": "agentkit.ReActCognition",
         "Services": "agentkit.Services",
+        "Worker": "agentkit.dispatch.Worker",
         "PostgresCheckpointStore": "agentkit.state.checkpoints.adapters.PostgresCheckpointStore",
         "RedisCheckpointStore": "agentkit.state.checkpoints.adapters.RedisCheckpointStore",
         "SqliteCheckpointStore": "agentkit.state.checkpoints.adapters.SqliteCheckpointStore",

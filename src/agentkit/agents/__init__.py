@@ -8,12 +8,14 @@ from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.agents.settling import settle_call, unpark
 from agentkit.agents.stopping import cancel, pause
 from agentkit.agents.stream import RunStream
+from agentkit.agents.submitting import Submitted, submit
 
 __all__ = [
     "Agent",
     "AgentEvent",
     "AgentResult",
     "RunStream",
+    "Submitted",
     "Suspended",
     "add_message",
     "cancel",
@@ -23,5 +25,6 @@ __all__ = [
     "record_decisions",
     "send_event",
     "settle_call",
+    "submit",
     "unpark",
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from agentkit.cli.accepting import COMMANDS as ACCEPTING
+from agentkit.cli.dispatching import COMMANDS as DISPATCHING
 from agentkit.cli.exits import EXIT_CODES, FAILED
 from agentkit.cli.keeping import COMMANDS
 from agentkit.cli.options import JSON_OUT, STORE, example
@@ -388,5 +389,5 @@ def crashtest(*, as_json: bool, **order: Unpack[CrashOrder]) -> None:
     crash(order, as_json=as_json)
 
 
-for command in (*COMMANDS, *STOPPING, *ACCEPTING):
+for command in (*COMMANDS, *STOPPING, *DISPATCHING, *ACCEPTING):
     cli.add_command(command)

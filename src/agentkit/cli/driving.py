@@ -34,7 +34,7 @@ from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.places import in_memory, missing_file
 from agentkit.state.journal.journal import load_known
 
-__all__ = ["Order", "drive", "parse_answers", "read_value"]
+__all__ = ["Order", "chosen_invoker", "drive", "parse_answers", "read_value"]
 
 _VOLATILE = (
     "Warning: memory:// is gone when this command ends, and the run with it: nothing can show or "
@@ -66,7 +66,7 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
             checked_start(order.task, order.after, run_id=run_id)
         with _prints_aside():
             agent = load_agent(order.reference) if order.reference else None
-        invoker = _invoker(order.model)
+        invoker = chosen_invoker(order.model)
         scope = Scope(tenant=order.tenant)
         scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
@@ -161,7 +161,8 @@ async def _recorded(store: JournalPort, run_id: str) -> Agent:
     return load_recorded(state.reference, run_id=run_id)
 
 
-def _invoker(model: str | None) -> Invoker | None:
+def chosen_invoker(model: str | None) -> Invoker | None:
+    """The model that `--model` names; `None` where it names none."""
     if model is None:
         return None
     from agentkit.models.providers.frontiers import from_string

@@ -49,6 +49,7 @@ def run_command(
     creates: bool = False,
     left_behind: Mapping[str, str] = _NOTHING,
     grace_seconds: float = 0.0,
+    on_signal: Callable[[int], bool] = lambda _: False,
 ) -> NoReturn:
     """Open the store, run `work` on it, close it, and leave with what it says.
 
@@ -64,11 +65,14 @@ def run_command(
         left_behind: the run that can be resumed where `work` is interrupted, and the command that
             does it; read at that moment.
         grace_seconds: see above.
+        on_signal: is given each signal; true where `work` ends by itself because of it.
     """
     warnings.showwarning = _show_warning
     try:
         code = asyncio.run(
-            _interruptible(store_url, work, creates=creates, grace_seconds=grace_seconds)
+            _interruptible(
+                store_url, work, creates=creates, grace_seconds=grace_seconds, on_signal=on_signal
+            )
         )
     except RunInterrupted:
         leave_interrupted(left_behind, as_json=as_json)
@@ -122,12 +126,15 @@ async def _interruptible(
     *,
     creates: bool,
     grace_seconds: float,
+    on_signal: Callable[[int], bool],
 ) -> int:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     left = [grace_seconds] if grace_seconds > 0 else []
 
-    def stop() -> None:
+    def stop(number: int) -> None:
+        if on_signal(number):
+            return
         if left and drain(grace_seconds=(seconds := left.pop())):
             text = f"stopping: what is under way has {seconds:g} s to end; again to stop at once"
             say(text, error=True)
@@ -135,7 +142,7 @@ async def _interruptible(
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     store = open_store(store_url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     if not creates:
         check_there(store)

@@ -14,6 +14,7 @@ lists = Subject("lists", "journal")
 
 _ENDLESS = 100
 _STATUSES: tuple[RunStatus, ...] = (
+    "submitted",
     "running",
     "suspended",
     "parked",

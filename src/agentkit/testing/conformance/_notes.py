@@ -14,7 +14,7 @@ from agentkit.testing.conformance.materials import plain, rows, started, summary
 notes = Subject("notes", "journal")
 
 _ENDED: tuple[RunStatus, ...] = ("done", "failed", "cancelled")
-_OPEN: tuple[RunStatus, ...] = ("running", "suspended", "parked", "saved")
+_OPEN: tuple[RunStatus, ...] = ("submitted", "running", "suspended", "parked", "saved")
 
 
 @notes.check("JournalPort.append")

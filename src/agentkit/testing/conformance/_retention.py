@@ -18,7 +18,7 @@ retention = Subject("retention", "journal")
 
 _ENDED_AT = 2_000
 _ENDED: tuple[RunStatus, ...] = ("done", "failed", "cancelled")
-_OPEN: tuple[RunStatus, ...] = ("running", "suspended", "parked", "saved")
+_OPEN: tuple[RunStatus, ...] = ("submitted", "running", "suspended", "parked", "saved")
 _EXPIRY_SECONDS = 0.4
 _PATIENCE_SECONDS = 30.0
 

@@ -211,4 +211,4 @@ def _time(ms: int) -> str:
         return ""
 
 
-_STATUSES = TERMINAL_STATUSES | {"running", "suspended", "parked", "saved"}
+_STATUSES = TERMINAL_STATUSES | {"submitted", "running", "suspended", "parked", "saved"}
