@@ -1,7 +1,7 @@
-"""Bugs that were planted on purpose: stores that break one law each."""
+"""Bugs that were planted on purpose: stores that break one law each; and how they are found."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -9,6 +9,30 @@ from agentkit.core.contracts.errors import HeadMoved
 from agentkit.core.contracts.heads import Head, Lease, Renewal, Row, Summary
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
+from agentkit.testing.simulation import simulate
+from agentkit.testing.simulation.schedule import StoreMaker
+
+SCHEDULES = 1_000
+"""In so many schedules each of them must be found; most take less than a hundred."""
+
+SOON = 100
+"""In so many, where the tools are those that the bug is about."""
+
+
+def found(
+    invariant: str,
+    *,
+    store: StoreMaker | None = None,
+    policies: Collection[str] = (),
+    schedules: int = SCHEDULES,
+    since: int = 1,
+) -> bool:
+    """Whether one of so many schedules breaks the invariant. A bug that needs much to come together
+    is met soon where they begin with the seed `since`.
+    """
+    seeds = range(since, since + schedules)
+    outcomes = (simulate(seed, store=store, policies=policies) for seed in seeds)
+    return any(invariant in {one.invariant for one in played.violations} for played in outcomes)
 
 
 class Unfenced(StoreWrapper):
@@ -56,12 +80,14 @@ class Forgetful(StoreWrapper):
 
 
 class Indulgent(StoreWrapper):
-    """Tells every holder that its lease was renewed, also one of a stale epoch."""
+    """Tells every holder that its lease was renewed, also one of a stale epoch, and to that one
+    that nothing has happened since.
+    """
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """Forward, and call nothing lost."""
         return {
-            key: msgspec.structs.replace(renewal, lost=False)
+            key: Renewal(lost=False, seq=0) if renewal.lost else renewal
             for key, renewal in super().renew(leases).items()
         }
 

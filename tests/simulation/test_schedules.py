@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from agentkit.testing.simulation import Outcome, Tally, schedule, simulate
-from agentkit.testing.simulation._tools import POLICIES, UNSAFE
+from agentkit.testing.simulation._policies import POLICIES, UNSAFE
 from agentkit.testing.simulation._weather import KINDS
 from agentkit.testing.simulation.schedule import SIGHTS
 
@@ -24,7 +24,7 @@ def test_nothing_is_violated_whatever_happens(outcomes: list[Outcome]) -> None:
     violations = {one.seed: one.violations for one in outcomes if one.violations}
 
     assert {} == violations
-    assert len(SEEDS) == sum(one.completed for one in outcomes)
+    assert len(SEEDS) == sum(one.completed + one.cancelled for one in outcomes)
 
 
 def test_every_kind_of_fault_fires(outcomes: list[Outcome]) -> None:
@@ -37,9 +37,11 @@ def test_every_kind_of_fault_fires(outcomes: list[Outcome]) -> None:
     assert 0 < sum(one.takeovers for one in outcomes)
 
 
-def test_every_way_out_of_doubt_is_taken(outcomes: list[Outcome]) -> None:
-    """By asking, by finding out, by telling the model, by a late outcome and by an operator; and
-    runs that kill their workers are parked and let go on.
+def test_everything_that_may_become_of_a_call_becomes_of_some(outcomes: list[Outcome]) -> None:
+    """Doubts end by asking, by finding out, by telling the model, by a late outcome and by an
+    operator; runs that kill their workers are parked and let go on; calls are approved, refused and
+    changed, wait for answers, times and events; and whoever decides is told each of the four things
+    that may have become of it.
     """
     seen = Counter[str]()
     for one in outcomes:

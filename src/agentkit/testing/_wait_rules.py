@@ -45,7 +45,7 @@ def waking(story: Story) -> Iterator[tuple[str, str]]:
         if fact.kind == "event_received":
             yield from _received(seen, fact)
         elif fact.kind == "decided" and fact.body["question"] in story.questions:
-            _answered(seen, story.questions[fact.body["question"]], fact.body["question"])
+            yield from _answered(seen, story.questions[fact.body["question"]], fact)
         elif call is not None:
             yield from _moved(seen, call, fact)
 
@@ -96,10 +96,16 @@ def _received(seen: _Story, fact: Fact) -> Iterator[tuple[str, str]]:
     seen.kept.append(name)
 
 
-def _answered(seen: _Story, call: Call, question: str) -> None:
-    for (place, _), wait in seen.waits.items():
-        if place == call.place and f"q{wait.fact.seq}" == question:
-            wait.over = True
+def _answered(seen: _Story, call: Call, fact: Fact) -> Iterator[tuple[str, str]]:
+    """The answer of a question that a tool has asked: one, in time, and about what was shown."""
+    for (place, name), wait in seen.waits.items():
+        if place != call.place or f"q{wait.fact.seq}" != fact.body["question"]:
+            continue
+        if wait.over:
+            yield "I11", f"{call.label}: {name} was answered at {fact.seq}, and was over"
+        if fact.body["digest"] != wait.fact.body["digest"]:
+            yield "I11", f"{call.label}: answer {fact.seq} is bound to another digest"
+        wait.over = True
 
 
 def _until(fact: Fact) -> int:

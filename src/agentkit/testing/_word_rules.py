@@ -1,14 +1,16 @@
-"""The invariants of what was said about calls: with what they are made, and what people told of
-those in doubt.
+"""The invariants of what was said: with what calls are made, what people told of those in doubt,
+and what a user has added.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from agentkit.core.contracts.types import JSONObject, Message
 from agentkit.core.contracts.values import digest
 from agentkit.testing._facts import Call, Fact, Story
+from agentkit.testing._shapes import shape
 
 _WORDS = {"done": "ok", "failed": "error", "skip": "skipped"}
 """The outcome that a person's word about a call in doubt becomes; `run_again` is none."""
@@ -43,6 +45,20 @@ def _wordings(call: Call) -> Iterator[object]:
 
 def _edits(call: Call) -> list[Fact]:
     return [fact for fact in call.of("decided") if fact.body["answer"] == "edit"]
+
+
+def heard(story: Story, answers: Sequence[JSONObject]) -> Iterator[tuple[str, str]]:
+    """I3: what a user has added was in the request whose answer has ended the run."""
+    given = story.of("model_answered")
+    if story.end is None or story.end.kind != "finished" or not given:
+        return
+    asked = [one for one in answers if one["turn"] == given[-1].body["turn"]]
+    requests = [one["messages"] for one in asked if isinstance(one.get("messages"), list)]
+    for fact in story.of("message_added"):
+        message = shape(Message("user", fact.body["text"]))
+        read = any(isinstance(one, list) and message in one for one in requests)
+        if fact.seq > story.copied and requests and not read:
+            yield "I3", f"the run has ended, and its model has not read the message at {fact.seq}"
 
 
 def heeded(story: Story) -> Iterator[tuple[str, str]]:

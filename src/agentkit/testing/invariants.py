@@ -9,7 +9,7 @@ code that shares nothing with them.
 |---|---|
 | I1 | no call is started after its outcome, and none runs more often than it has intents |
 | I2 | effects of one key: one, and one more for each human who said "run again"; no key twice |
-| I3 | each event told stands in the journal with the same text; the result is the recorded one |
+| I3 | each event told stands in the journal with its text; the result is that; messages are read |
 | I4 | one start; turns and versions 1, 2, 3; notes, values of a call, and open intents once each |
 | I5 | seq without a gap; every earlier read is a prefix of the journal; the head fits its end |
 | I6 | epochs never fall along seq and in the head; no tool begins while a newer epoch has the run |

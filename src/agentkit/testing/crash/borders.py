@@ -14,13 +14,13 @@ from agentkit.core.contracts.heads import Head, Lease, Row, Summary
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.ports import JournalPort, ToolThreads
 from agentkit.core.contracts.transactions import Proposal, Transaction
-from agentkit.core.contracts.types import JSON, Message
-from agentkit.core.contracts.values import digest
+from agentkit.core.contracts.types import JSON
 from agentkit.state.checkpoints.adapters import StoreWrapper
+from agentkit.testing._shapes import shape
 from agentkit.testing.crash.plan import CrashPlan
 from agentkit.testing.lines import JsonLines
 
-__all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing", "shape"]
+__all__ = ["CrashingLLM", "CrashingStore", "ShortLease", "crashing"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -204,11 +204,3 @@ def crashing(plan: CrashPlan, function: Callable[_P, _R]) -> Callable[_P, _R]:
         return result
 
     return in_thread
-
-
-def shape(message: Message) -> list[JSON]:
-    """What the rules of pairing are about (role, calls, answered call), and a digest of all."""
-    calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
-    seen = [message.role, message.content, calls, message.tool_call_id, message.is_error]
-    ids: list[JSON] = [call.id for call in message.tool_calls]
-    return [message.role, ids, message.tool_call_id, digest("message", seen)]

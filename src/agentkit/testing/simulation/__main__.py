@@ -13,7 +13,7 @@ import sys
 import msgspec
 
 from agentkit.core.runtime import SystemClock
-from agentkit.testing.simulation._tools import POLICIES
+from agentkit.testing.simulation._policies import POLICIES
 from agentkit.testing.simulation.campaign import MAX_FAILED_SEEDS, Tally
 from agentkit.testing.simulation.schedule import simulate
 

@@ -94,6 +94,7 @@ class NetworkStore(StoreWrapper):
             )
             if release and lease is not None:
                 self.witness.released(lease, process)
+            self.witness.appended(rows)
             return head
 
         what = "note" if lease is None else "append"

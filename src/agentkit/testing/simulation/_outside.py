@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random  # noqa: TID251 - seeded: these dice are replayed
-from typing import Final
+from typing import Final, NamedTuple
 
 from agentkit.core.contracts.errors import ModelError
 from agentkit.core.contracts.model import FailureKind, ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.types import JSON, JSONObject, Message, ToolCall, Usage
 from agentkit.core.testing import FakeLLM, Turn
-from agentkit.testing.crash.borders import shape
+from agentkit.state.journal.approval import REJECTED, UNDECIDED
+from agentkit.testing._shapes import shape
 from agentkit.testing.effects import Effect, EffectKind, effect_of
 from agentkit.testing.simulation._process import Process
 from agentkit.testing.simulation._weather import Weather
@@ -34,6 +36,25 @@ _FAILURES: Final[tuple[tuple[FailureKind, bool], ...]] = (
 """How a model attempt fails, and whether it may have been paid for."""
 
 
+class Word(NamedTuple):
+    """What a person said of a question, and what they were told about that.
+
+    Args:
+        actor: who; no two words have the same.
+        question: the id.
+        answer, value: the decision.
+        told: `recorded`, `repeated`, `too late` or `refused`.
+        text: of the refusal.
+    """
+
+    actor: str
+    question: str
+    answer: str
+    value: JSON
+    told: str
+    text: str = ""
+
+
 @dataclass
 class Outside:
     """What is left outside when all processes are gone.
@@ -49,6 +70,9 @@ class Outside:
         tokens: the highest fencing token that a system has seen, by item.
         closed: requests that a system refuses from now on, also those that are on their way.
         repeats: how often people have ordered a call again, by its digest.
+        words: what people said of questions without driving the run, and were told.
+        notes: kind and id of every note that was acknowledged.
+        numbers: events and messages that were thought of.
     """
 
     script: Sequence[Sequence[tuple[str, str]]]
@@ -59,6 +83,9 @@ class Outside:
     tokens: dict[str, int] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     repeats: Counter[str] = field(default_factory=Counter)
+    words: list[Word] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def done(self, tool: str, digest: str) -> Effect | None:
         """The effect that a call had, to whoever looks."""
@@ -129,6 +156,8 @@ class Here:
             holder=self.witness.epoch,
         )
         self.outside.effects.append(effect)
+        if kind == "run":
+            self.witness.begun(tool)
         who = "outside" if process.gone else process.name
         what = f"{kind} of {tool}({item}), attempt {effect.attempt}, epoch {effect.epoch}"
         process.world.say(who, what)
@@ -205,10 +234,30 @@ class SimulatedModel:
         script = self._here.outside.script
         turn = sum(message.role == "assistant" for message in messages)
         usage = Usage(input_tokens=10 * (turn + 1), output_tokens=turn + 1, requests=1)
-        if turn == len(script):
-            return Turn("all done", usage=usage)
+        wanted = script[turn] if turn < len(script) else _refused_once(messages)
         calls = tuple(
             ToolCall(f"call_{index}", name, {"item": item})
-            for index, (name, item) in enumerate(script[turn])
+            for index, (name, item) in enumerate(wanted)
         )
-        return Turn(f"step {turn + 1}", tool_calls=calls, usage=usage)
+        return Turn(f"step {turn + 1}" if calls else "all done", tool_calls=calls, usage=usage)
+
+
+def _refused_once(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Tool and item of the calls that were refused, or not approved in time, and not asked for
+    again since: this model is stubborn, once.
+    """
+    asked: Counter[tuple[str, str]] = Counter()
+    refused: list[tuple[str, str]] = []
+    newest: dict[str, tuple[str, str]] = {}
+    for message in messages:
+        if message.role == "assistant":
+            newest = {one.id: (one.name, _item(one)) for one in message.tool_calls}
+            asked.update(newest.values())
+        elif message.role == "tool" and message.content.startswith((REJECTED, UNDECIDED)):
+            refused.append(newest[message.tool_call_id])
+    return [call for call in refused if asked[call] == 1]
+
+
+def _item(call: ToolCall) -> str:
+    arguments = call.arguments
+    return str(arguments["item"]) if isinstance(arguments, dict) else ""

@@ -1,38 +1,16 @@
-"""One tool for each way of being safe, and one that is not; and the agent that has them all.
-
-`POLICIES` says what each of them relies on when nobody knows whether it has happened:
-
-- `read`: nothing happens, so it runs again;
-- `key`: the system outside honours idempotency keys;
-- `token`: the system outside refuses whoever has an older fencing token than the last that looked;
-- `reconcile`: the system outside says whether it has happened, and where it has not, it may close
-  the request, so that one which is still on its way is refused;
-- `once`: the store keeps for each key that somebody is at it, and what came of it;
-- `ask`: a human is asked;
-- `tell`: the model is told that nobody knows;
-- `late`: a human is asked, but the tool is often still at it, and tells when it has ended;
-- `look`: the tool looks, and acts where it finds nothing;
-- `guess`: the system outside is asked, and "not there" is taken for "it cannot happen any more".
-
-The last two are **not safe**: between looking and acting another worker may act, or a request may
-arrive. They are here to show that the simulation would see it.
-"""
+"""One tool for each way of being safe, and some that are not; see `_policies`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from functools import cache
-from types import MappingProxyType
 from typing import Final
 
-from agentkit.agents import Agent
-from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts.errors import OutcomeUnknown
-from agentkit.testing.invariants import ToolKind
 from agentkit.testing.simulation._outside import HERE, Here
 from agentkit.tools import CannotHappen, Done, Reconciled, Tool, ToolContext, Unknown, tool
+
+__all__ = ["TOOL_SECONDS", "begin", "enter", "may_fail", "plain_tools", "put"]
 
 TOOL_SECONDS: Final = 60.0
 """The timeout of the tools here, except for:"""
@@ -43,62 +21,9 @@ LATE_SECONDS: Final = 5.0
 ONCE_SECONDS: Final = 100_000.0
 """For how long the store keeps what was done once: longer than any schedule takes."""
 
-UNSAFE: Final = frozenset({"look", "guess"})
-"""The policies that are not safe: their doubles show that the simulation sees doubles."""
 
-GUARDED: Final = frozenset({"key", "token", "once"})
-"""The policies by which an effect happens once even where a person orders it again."""
-
-POLICIES: Mapping[str, str] = MappingProxyType(
-    {
-        "lookup": "read",
-        "scan": "read",
-        "upsert": "key",
-        "store": "key",
-        "book": "token",
-        "charge": "reconcile",
-        "refund": "reconcile",
-        "mail": "once",
-        "text": "once",
-        "notify": "ask",
-        "ship": "ask",
-        "post": "tell",
-        "deliver": "late",
-        "linger": "late",
-        "peek": "look",
-        "order": "guess",
-    }
-)
-
-KINDS: Mapping[str, ToolKind] = MappingProxyType(
-    {
-        "lookup": "read",
-        "scan": "read",
-        "upsert": "idempotent",
-        "store": "idempotent",
-        "book": "idempotent",
-        "charge": "reconciled",
-        "refund": "reconciled",
-        "mail": "plain",
-        "text": "idempotent",
-        "notify": "plain",
-        "ship": "plain",
-        "post": "plain",
-        "deliver": "plain",
-        "linger": "plain",
-    }
-)
-"""For the invariant checker. Unsafe ones are left out: their doubles are counted, not complained
-of."""
-
-
-@cache
-def the_agent() -> Agent:
-    """One definition for all schedules: it holds no state of any run."""
-    return Agent("worker", prompt="Work.", cognition=ReActCognition(_tools(), max_iterations=10))
-
-
-def _tools() -> list[Tool]:
+def plain_tools() -> list[Tool]:
+    """Those that neither wait nor are approved."""
     read = tool(side_effecting=False, timeout=TOOL_SECONDS)
     keyed = tool(side_effecting=True, idempotent=True, timeout=TOOL_SECONDS)
     plain = tool(side_effecting=True, timeout=TOOL_SECONDS)
@@ -125,38 +50,38 @@ def _tools() -> list[Tool]:
 
 async def lookup(item: str, context: ToolContext) -> str:
     """Read in the event loop."""
-    here = await _enter("lookup", item, context)
+    here = await enter("lookup", item, context)
     await here.lag()
     return f"value of {item}"
 
 
 def scan(item: str, context: ToolContext) -> str:
     """Read in a thread."""
-    _begin("scan", item, context)
+    begin("scan", item, context)
     return f"value of {item}"
 
 
 async def upsert(item: str, context: ToolContext) -> str:
     """Have an effect under the call's key, in the event loop."""
-    here = await _enter("upsert", item, context)
+    here = await enter("upsert", item, context)
     await here.lag()
-    result = _put(here, "upsert", item, context)
+    result = put(here, "upsert", item, context)
     await here.lag()
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return result
 
 
 def store(item: str, context: ToolContext) -> str:
     """Have an effect under the call's key, in a thread."""
-    here = _begin("store", item, context)
-    result = _put(here, "store", item, context)
-    _may_fail(here, "after")
+    here = begin("store", item, context)
+    result = put(here, "store", item, context)
+    may_fail(here, "after")
     return result
 
 
 async def book(item: str, context: ToolContext) -> str:
     """Look and act at a system that knows fencing tokens."""
-    here = await _enter("book", item, context)
+    here = await enter("book", item, context)
     tokens = here.outside.tokens
     await here.lag()
     here.process.must_live()
@@ -174,7 +99,7 @@ async def book(item: str, context: ToolContext) -> str:
 
 async def charge(item: str, context: ToolContext) -> str:
     """Have an effect by a request that may be on its way for long."""
-    here = await _enter("charge", item, context)
+    here = await enter("charge", item, context)
     return await _request(here, "charge", item, context)
 
 
@@ -184,18 +109,18 @@ async def seek_charge(context: ToolContext) -> Reconciled:
     await here.lag()
     found = _ask_outside(here, context)
     await here.lag()
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return found
 
 
 def refund(item: str, context: ToolContext) -> str:
     """Have an effect in a thread, at a system that can be asked about it."""
-    here = _begin("refund", item, context)
+    here = begin("refund", item, context)
     if _name(context) in here.outside.closed:
         here.record("refund", item, context, kind="refused")
         raise RuntimeError("the request was closed")
     here.record("refund", item, context, result=f"sent {item}")
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return f"sent {item}"
 
 
@@ -203,13 +128,13 @@ def seek_refund(context: ToolContext) -> Reconciled:
     """Ask what became of it, in a thread."""
     here = HERE.get()
     here.process.must_live()
-    _may_fail(here, "before")
+    may_fail(here, "before")
     return _ask_outside(here, context)
 
 
 async def order(item: str, context: ToolContext) -> str:
     """Have an effect as `charge` has it."""
-    here = await _enter("order", item, context)
+    here = await enter("order", item, context)
     return await _request(here, "order", item, context)
 
 
@@ -244,36 +169,36 @@ async def post(item: str, context: ToolContext) -> str:
 
 def ship(item: str, context: ToolContext) -> str:
     """Have an effect, in a thread."""
-    here = _begin("ship", item, context)
+    here = begin("ship", item, context)
     here.record("ship", item, context, result=f"sent {item}")
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return f"sent {item}"
 
 
 def deliver(item: str, context: ToolContext) -> str:
     """Have an effect, in a thread that may end long after its time is over."""
-    here = _begin("deliver", item, context)
+    here = begin("deliver", item, context)
     here.record("deliver", item, context, result=f"sent {item}")
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return f"sent {item}"
 
 
 async def linger(item: str, context: ToolContext) -> str:
     """Have an effect late, whoever says that the time is over."""
-    here = _begin("linger", item, context)
+    here = begin("linger", item, context)
     clock = here.process.clock
     until = clock.elapsed() + here.weather.ending()
     while clock.elapsed() < until:
         with contextlib.suppress(asyncio.CancelledError):
             await clock.sleep(until - clock.elapsed())
     here.record("linger", item, context, result=f"sent {item}")
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return f"sent {item}"
 
 
 async def peek(item: str, context: ToolContext) -> str:
     """Look whether it has happened, and do it if not: what must not be done."""
-    here = await _enter("peek", item, context)
+    here = await enter("peek", item, context)
     await here.lag()
     if not _found(here, "peek", context):
         await here.lag()
@@ -282,31 +207,32 @@ async def peek(item: str, context: ToolContext) -> str:
     return f"sent {item}"
 
 
-async def _enter(name: str, item: str, context: ToolContext) -> Here:
-    here = _begin(name, item, context)
+async def enter(name: str, item: str, context: ToolContext) -> Here:
+    """As `begin`, of a tool that may hang."""
+    here = begin(name, item, context)
     if here.weather.failure("hung tool"):
         await here.process.clock.sleep(1.5 * TOOL_SECONDS)
     return here
 
 
 async def _send(name: str, item: str, context: ToolContext) -> str:
-    here = await _enter(name, item, context)
+    here = await enter(name, item, context)
     await here.lag()
     here.record(name, item, context, result=f"sent {item}")
     await here.lag()
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return f"sent {item}"
 
 
 async def _once(name: str, item: str, context: ToolContext) -> str:
-    here = await _enter(name, item, context)
+    here = await enter(name, item, context)
 
     async def send() -> str:
-        _may_fail(here, "before")
+        may_fail(here, "before")
         await here.lag()
         here.record(name, item, context, result=f"sent {item}")
         await here.lag()
-        _may_fail(here, "after")
+        may_fail(here, "after")
         return f"sent {item}"
 
     await here.lag()
@@ -319,7 +245,7 @@ async def _request(here: Here, name: str, item: str, context: ToolContext) -> st
     if not await here.request(name, item, context, name=_name(context), result=result):
         raise RuntimeError("the request was closed")
     await here.lag()
-    _may_fail(here, "after")
+    may_fail(here, "after")
     return result
 
 
@@ -331,7 +257,7 @@ def _name(context: ToolContext) -> str:
 async def _begin_to_look() -> Here:
     here = HERE.get()
     here.process.must_live()
-    _may_fail(here, "before")
+    may_fail(here, "before")
     if here.weather.failure("hung tool"):
         await here.process.clock.sleep(1.5 * TOOL_SECONDS)
     return here
@@ -349,27 +275,30 @@ def _ask_outside(here: Here, context: ToolContext) -> Reconciled:
     return CannotHappen()
 
 
-def _begin(name: str, item: str, context: ToolContext) -> Here:
+def begin(name: str, item: str, context: ToolContext) -> Here:
+    """The tool's function was entered; sometimes it fails before it has done anything."""
     here = HERE.get()
     here.record(name, item, context, kind="run")
-    _may_fail(here, "before")
+    may_fail(here, "before")
     return here
 
 
-def _may_fail(here: Here, when: str) -> None:
+def may_fail(here: Here, when: str) -> None:
+    """Sometimes the tool fails here, and sometimes it cannot tell."""
     if here.weather.failure("tool failure"):
         sure = here.weather.world.likely(0.5)
         raise (RuntimeError if sure else OutcomeUnknown)(f"simulated, {when} the effect")
 
 
-def _put(here: Here, name: str, item: str, context: ToolContext) -> str:
+def put(here: Here, name: str, item: str, context: ToolContext, *, result: str = "") -> str:
     """A sink that honours keys: one effect for each, for ever."""
     sink, key = here.outside.sink, context.idempotency_key
     if key in sink:
         here.record(name, item, context, kind="refused")
     else:
-        here.record(name, item, context, result=f"stored {item}")
-        sink[key] = f"stored {item}"
+        told = result or f"stored {item}"
+        here.record(name, item, context, result=told)
+        sink[key] = told
     return sink[key]
 
 

@@ -141,6 +141,10 @@ class Weather:
             self._strike_soon("fatal act", process, 0.0)
         self._strike_soon(self._inside.get(self._waits), process, 0.0)
 
+    def soon_dead(self, process: Process, seconds: float) -> None:
+        """It dies in the middle of what it does now, unless the weather is calm."""
+        self._strike_soon("crash", process, seconds)
+
     def _strike_soon(self, kind: str | None, process: Process, seconds: float) -> None:
         if kind is not None and not self.calm:
             self.world.after(seconds, lambda: None if process.gone else self._strike(kind, process))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from agentkit.core.contracts.heads import Lease, Renewal, Row
-from agentkit.state.journal.lease import LEASE_SECONDS
+from agentkit.state.journal.lease import HEARTBEAT_SECONDS, LEASE_SECONDS
 from agentkit.testing.simulation._process import Process
 from agentkit.testing.simulation._weather import Weather
 from agentkit.testing.simulation._world import World
 
 SLACK_SECONDS = 15.0
 """How long after a lease has lapsed some worker must have noticed."""
+
+HEARD_SECONDS = HEARTBEAT_SECONDS + 1.0
+"""How long after it was stopped a run's worker may begin something, where nothing goes wrong."""
+
+_STOPS = (b'"cancel_asked"', b'"pause_asked"')
+_GOES_ON = b'"unparked"'
 
 
 class Witness:
@@ -27,6 +35,7 @@ class Witness:
         takeovers: leases granted after a holder that had not released.
         late: takeovers that took too long, as texts.
         earlier: the journal as it was at some moments.
+        stopped_too_late: tools that began when the run had long been stopped, as texts.
     """
 
     def __init__(self, world: World, weather: Weather, rows: Callable[[], tuple[Row, ...]]) -> None:
@@ -34,12 +43,15 @@ class Witness:
         self.takeovers = 0
         self.late: list[str] = []
         self.earlier: list[tuple[Row, ...]] = []
+        self.stopped_too_late: list[str] = []
         self._world = world
         self._weather = weather
         self._rows = rows
         self._holders: dict[str, Process] = {}
         self._holder: Process | None = None
         self._touched_at = 0.0
+        self._stopped_at: float | None = None
+        self._seen = 0
 
     def holder_of(self, owner: str) -> Process | None:
         """The process that an owner names."""
@@ -71,3 +83,29 @@ class Witness:
         process.driving = False
         if lease.epoch == self.epoch:
             self._holder = None
+
+    def appended(self, rows: Sequence[Row]) -> None:
+        """The store has taken these rows in, or had them already."""
+        for row in rows:
+            if row.seq <= self._seen:
+                continue  # it has come a second time
+            self._seen = row.seq
+            if any(kind in row.body for kind in _STOPS) and _kind(row) in _STOPS:
+                self._stopped_at = self._world.now if self._stopped_at is None else self._stopped_at
+            elif _GOES_ON in row.body and _kind(row) == _GOES_ON:
+                self._stopped_at = None
+
+    def begun(self, tool: str) -> None:
+        """A tool was entered. A worker hears within a heartbeat that its run was stopped; where
+        messages are lost or it stands still, it acts no longer than its lease lasts.
+        """
+        if self._stopped_at is None:
+            return
+        late = self._world.now - self._stopped_at
+        if late > (LEASE_SECONDS if self._weather.fired else HEARD_SECONDS):
+            self.stopped_too_late.append(f"{tool} began {late:.1f} s after the run was stopped")
+
+
+def _kind(row: Row) -> bytes:
+    *_, body = msgspec.json.decode(row.body)
+    return msgspec.json.encode(body["type"])

@@ -9,12 +9,14 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from random import Random  # noqa: TID251 - seeded: these dice are replayed
 
-from agentkit.agents import AgentEvent, AgentResult, settle_call, unpark
+from agentkit.agents import AgentEvent, AgentResult, send_event, settle_call, unpark
 from agentkit.core.contracts.errors import (
     InvalidDecision,
     RunError,
+    RunSuspended,
     StoreError,
 )
+from agentkit.core.contracts.ports import ChancePort, ClockPort
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import IN_DOUBT_ANSWERS, Decision, Question
 from agentkit.core.contracts.values import digest
@@ -23,12 +25,11 @@ from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load
 from agentkit.testing.crash.scenario import promise
+from agentkit.testing.simulation._agent import TASK, the_agent
 from agentkit.testing.simulation._network import NetworkStore
 from agentkit.testing.simulation._outside import HERE, RUN, Here, SimulatedModel
 from agentkit.testing.simulation._process import ProcessChance, ProcessThreads, Renewer
-from agentkit.testing.simulation._tools import the_agent
-
-TASK = "Do what the script says."
+from agentkit.testing.simulation._waiting_tools import CHOICES, EVENT
 
 START_SECONDS = 4.0
 """A worker begins at most so long after its process."""
@@ -39,7 +40,12 @@ LAZY_SECONDS = 12.0
 that a schedule costs little."""
 
 _RETRY = RetryPolicy(base_seconds=0.5, max_seconds=8.0, max_retry_after_seconds=8.0)
-_EXPECTED = (RunError, StoreError, InvalidDecision)
+EXPECTED = (RunError, StoreError, InvalidDecision)
+"""What may come of any request to a run."""
+
+LONGEST_SECONDS = 300.0
+"""How long anybody waits at most before they look again, once the weather is calm."""
+
 _PATIENCE = 3
 """A person orders a call again less often than this; then it is left alone."""
 
@@ -52,19 +58,26 @@ class Inhabitant:
         here: where it lives.
         store: its connection to the store.
         max_recoveries: of its services.
+
+    Attributes:
+        clock, chance: its process's.
+        suspended: its last attempt to drive was refused because the run waits.
     """
 
     def __init__(self, here: Here, store: NetworkStore, *, max_recoveries: int) -> None:
         self.here = here
         self.store = store
         process = here.process
+        self.clock: ClockPort = process.clock
+        self.chance: ChancePort = ProcessChance(process)
+        self.suspended = False
         self.context = RunContext(
             correlation_id=RUN,
             services=Services(
                 invoker=Invoker(SimulatedModel(here), retry=_RETRY, timeout_seconds=60.0),
                 checkpointer=Checkpointer(port=store),
                 clock=process.clock,
-                chance=ProcessChance(process),
+                chance=self.chance,
                 threads=ProcessThreads(process, here.weather.thread, here.weather.ending),
                 heartbeat=Renewer(process, store.send_renewal),
                 max_recoveries=max_recoveries,
@@ -88,6 +101,19 @@ class Inhabitant:
         self.here.process.say("lets the run go on")
         await unpark(self.store, RUN, actor="operator", clock=self.here.process.clock)
 
+    async def event(self, number: int) -> None:
+        """Tell the run of an event that nobody else tells of."""
+        name = f"parcel-{number}"
+        self.here.process.say(f"sends {name}")
+        await send_event(self.store, RUN, EVENT, name, event_id=name, clock=self.clock)
+        self.acknowledged("event_received", name)
+
+    def acknowledged(self, kind: str, identity: str) -> None:
+        """The store has answered that this note is recorded."""
+        self.here.process.must_live()
+        if (kind, identity) not in self.here.outside.notes:
+            self.here.outside.notes.append((kind, identity))
+
     async def attempt(self, drive: Callable[[], Awaitable[AgentResult | None]]) -> bool:
         """Drive the run in a task that may be cancelled; whether the run has ended."""
         process = self.here.process
@@ -99,11 +125,12 @@ class Inhabitant:
             process.say("has stopped")
             return False
         error = task.exception()
+        self.suspended = isinstance(error, RunSuspended)
         if error is None:
             result = task.result()
             return result is not None and result.stop_reason not in {"suspended", "parked"}
         process.say(f"gives up for now: {type(error).__name__}: {error}")
-        if isinstance(error, _EXPECTED):
+        if isinstance(error, EXPECTED):
             return False
         raise error
 
@@ -124,6 +151,18 @@ class Worker(Inhabitant):
         while not await self.attempt(self._drive):
             eager = self.here.weather.calm
             await self.pause(0.5, EAGER_SECONDS if eager else LAZY_SECONDS)
+            if eager and self.suspended:
+                with contextlib.suppress(*EXPECTED):
+                    await self._sleep_until_due()
+
+    async def _sleep_until_due(self) -> None:
+        """A run that waits for a time, by this worker's clock, need not end before that."""
+        head = await self.store.head(RUN)
+        due = None if head is None or head.summary is None else head.summary.due_at
+        left = 0.0 if due is None else due / 1000 - self.clock.now()
+        if left > 0:
+            self.here.weather.lasts(left)
+            await self.pause(0.0, min(left, LONGEST_SECONDS))
 
     async def _drive(self) -> AgentResult | None:
         agent, likely = the_agent(), self.here.process.world.likely
@@ -151,21 +190,28 @@ class Person(Inhabitant):
     async def live(self) -> None:
         """The process's main."""
         HERE.set(self.here)
+        idle = 1.0
         while True:
-            await self.pause(2.0, 8.0)
+            await self.pause(2.0 * idle, 8.0 * idle)
             try:
                 state = await load(self.store, RUN)
             except StoreError:
                 continue
             if state.end is not None:
                 return
+            awaited = any(wait.event == EVENT for wait in state.waits)
+            wanted = state.parked is not None or bool(state.questions) or awaited
+            idle = 1.0 if wanted or not self.here.weather.calm else min(2 * idle, 40.0)
             if state.parked is not None and self.here.process.world.likely(0.5):
-                with contextlib.suppress(*_EXPECTED):
+                with contextlib.suppress(*EXPECTED):
                     await self.unpark()
             elif state.parked is not None:
                 await self.attempt(lambda: self._resume({}))
             elif state.questions:
                 await self._answer(state)
+            elif awaited:
+                with contextlib.suppress(*EXPECTED):
+                    await self.event(next(self.here.outside.numbers))
 
     async def _answer(self, state: RunState) -> None:
         decisions = {}
@@ -185,17 +231,27 @@ class Person(Inhabitant):
 
     def _decision(self, question: Question) -> Decision:
         """Mostly that of somebody who looks outside; sometimes of somebody who does not."""
+        likely, me = self.here.process.world.likely, self.here.process.name
+        if question.kind == "input":
+            return Decision("answer", self._dice.choice(CHOICES), me)
+        if question.kind == "approval":
+            return self._approval(me)
         done = self.here.outside.done(question.tool, question.digest)
-        likely = self.here.process.world.likely
         if likely(0.1):
-            return Decision("skip")
+            return Decision("skip", actor=me)
         if likely(0.1):
-            return Decision("failed", "it did not work")
+            return Decision("failed", "it did not work", me)
         if done is not None:
-            return Decision("done", done.result)
+            return Decision("done", done.result, me)
         repeats = self.here.outside.repeats
         repeats[question.digest] += 1
-        return Decision("run_again" if repeats[question.digest] < _PATIENCE else "skip")
+        again = repeats[question.digest] < _PATIENCE
+        return Decision("run_again" if again else "skip", actor=me)
+
+    def _approval(self, me: str) -> Decision:
+        answer = self._dice.choice(("approve", "approve", "reject", "edit"))
+        item = f"e{next(self.here.outside.numbers)}c0"
+        return Decision(answer, {"item": item} if answer == "edit" else None, me)
 
 
 class Operator(Inhabitant):
@@ -208,7 +264,7 @@ class Operator(Inhabitant):
         HERE.set(self.here)
         while not self.here.weather.calm:
             await self.pause(1.0, 12.0)
-            with contextlib.suppress(*_EXPECTED):
+            with contextlib.suppress(*EXPECTED):
                 await self._meddle(await load(self.store, RUN))
 
     async def _meddle(self, state: RunState) -> None:
@@ -222,7 +278,7 @@ class Operator(Inhabitant):
         call = self._dice.choice(calls)
         name = f"{turn.answer.turn}.{call.index}"
         record = call.record
-        done = self.here.outside.done(record.name, digest(record.name, record.arguments))
+        done = self.here.outside.done(record.name, digest(record.name, call.arguments))
         answer = self._dice.choice(IN_DOUBT_ANSWERS)
         if done is None and answer == "done":
             answer = "failed"

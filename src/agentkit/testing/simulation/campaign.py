@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from agentkit.testing.simulation._tools import POLICIES, UNSAFE
+from agentkit.testing.simulation._policies import POLICIES, UNSAFE
 from agentkit.testing.simulation._weather import KINDS
 from agentkit.testing.simulation.schedule import SIGHTS, Outcome
 
@@ -33,6 +33,7 @@ class Tally(msgspec.Struct):
     schedules: int = 0
     steps: int = 0
     completed: int = 0
+    cancelled: int = 0
     takeovers: int = 0
     asked_for: int = 0
     seen: dict[str, int] = {}
@@ -49,6 +50,7 @@ class Tally(msgspec.Struct):
                 schedules=1,
                 steps=outcome.steps,
                 completed=int(outcome.completed),
+                cancelled=int(outcome.cancelled),
                 takeovers=outcome.takeovers,
                 seen=outcome.seen,
                 asked_for=outcome.asked_for,
@@ -64,6 +66,7 @@ class Tally(msgspec.Struct):
         self.schedules += other.schedules
         self.steps += other.steps
         self.completed += other.completed
+        self.cancelled += other.cancelled
         self.takeovers += other.takeovers
         self.seen = _sum(self.seen, other.seen)
         self.asked_for += other.asked_for
@@ -83,7 +86,8 @@ class Tally(msgspec.Struct):
         rate = self.schedules / seconds if seconds else 0.0
         lines = [
             f"{self.schedules} schedules in {seconds:.1f} s: {rate:.1f} schedules/s",
-            f"{self.completed} runs completed, {self.takeovers} takeovers, {self.steps} callbacks",
+            f"{self.completed} runs completed, {self.cancelled} cancelled",
+            f"{self.takeovers} takeovers, {self.steps} callbacks",
             *(f"  {what:{_KIND_COLUMN}} {self.seen.get(what, 0):9}" for what in SIGHTS),
             "",
             "faults fired",

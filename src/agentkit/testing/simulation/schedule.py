@@ -16,14 +16,15 @@ from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal import owner
-from agentkit.state.journal.recovery import RECONCILE
 from agentkit.testing._facts import Story, tell
 from agentkit.testing.invariants import Evidence, Violation, check
 from agentkit.testing.simulation._loop import ProcessLoop
 from agentkit.testing.simulation._network import NetworkStore
 from agentkit.testing.simulation._outside import RUN, Here, Outside, draw_script
+from agentkit.testing.simulation._policies import KINDS, POLICIES, UNSAFE
 from agentkit.testing.simulation._process import EPOCH_SECONDS, Process
-from agentkit.testing.simulation._tools import GUARDED, KINDS, POLICIES, UNSAFE
+from agentkit.testing.simulation._verdict import doubles, kept_words, seen_in, was_given
+from agentkit.testing.simulation._visitors import Decider, Messenger, Stopper
 from agentkit.testing.simulation._weather import Weather
 from agentkit.testing.simulation._witness import Witness
 from agentkit.testing.simulation._workers import (
@@ -46,9 +47,25 @@ SIGHTS: Final = (
     "settled by an operator",
     "parked for recoveries",
     "unparked by an operator",
+    "approved",
+    "rejected",
+    "edited",
+    "answered",
+    "refused",
+    "times that came",
+    "deadlines",
+    "events",
+    "messages",
+    "paused",
+    "cancelled",
+    "told recorded",
+    "told repeated",
+    "told too late",
+    "told refused",
 )
 """What is counted beside faults: questions asked, what `reconcile` found, calls that the model was
-told of, outcomes told by workers without the lease, and what operators did.
+told of, outcomes told by workers without the lease, what operators did; what people decided and
+were told, calls that were not made for it; waits that the time has ended; and notes of all kinds.
 """
 
 LIVENESS_SECONDS: Final = 200.0
@@ -67,6 +84,7 @@ class Outcome(msgspec.Struct, frozen=True):
         steps: callbacks that ran.
         virtual_seconds: how long it took on the virtual clock.
         completed: the run finished.
+        cancelled: it was cancelled.
         faults: faults that happened, by kind.
         takeovers: leases that were taken from somebody who had not given them back.
         seen: what else is worth counting, by kind; see `SIGHTS`.
@@ -87,6 +105,7 @@ class Outcome(msgspec.Struct, frozen=True):
     calls: dict[str, int]
     doubled: dict[str, int]
     asked_for: int
+    cancelled: bool = False
     trace: tuple[str, ...] = ()
 
 
@@ -161,6 +180,12 @@ class _Schedule:
             self._spawn(Person)
         for _ in range(dice.choice((0, 0, 1))):
             self._spawn(Operator)
+        for _ in range(dice.choice((0, 0, 0, 1, 2))):
+            self._spawn(Decider)
+        for _ in range(dice.choice((0, 0, 1))):
+            self._spawn(Messenger)
+        for _ in range(dice.choice((0, 0, 0, 1))):
+            self._spawn(Stopper)
         self.world.after_step = self._after_step
 
     def play(self) -> Outcome:
@@ -173,16 +198,18 @@ class _Schedule:
             process.kill()
         rows = self._rows()
         story = tell(rows)
-        doubled, asked_for = _doubles(story, self.outside)
+        doubled, asked_for = doubles(story, self.outside)
+        end = "" if story.end is None else story.end.kind
         return Outcome(
             seed=self.seed,
             violations=tuple(self._violations(rows, story, rested=rested)),
             steps=self.world.steps,
             virtual_seconds=self.world.now,
-            completed=story.end is not None and story.end.kind == "finished",
+            completed=end == "finished",
+            cancelled=end == "cancelled",
             faults=dict(sorted(weather.fired.items())),
             takeovers=self.witness.takeovers,
-            seen=_seen(story),
+            seen=seen_in(story, self.outside),
             calls=dict(sorted(Counter(POLICIES[one.name] for one in story.calls.values()).items())),
             doubled=doubled,
             asked_for=asked_for,
@@ -249,7 +276,11 @@ class _Schedule:
             earlier=tuple(self.witness.earlier),
         )
         yield from check(evidence)
-        for policy, times in _doubles(story, outside)[0].items():
+        for name, what in (*kept_words(story, outside), *was_given(story)):
+            yield Violation(name, RUN, what)
+        for what in self.witness.stopped_too_late:
+            yield Violation("I10", RUN, what)
+        for policy, times in doubles(story, outside)[0].items():
             if times and policy not in UNSAFE:
                 yield Violation("I2", RUN, f"policy {policy}: {times} doubled effects")
         for what in self.witness.late:
@@ -260,45 +291,6 @@ class _Schedule:
             yield Violation("L1", RUN, "nobody works on it any more, and it has no end")
         for what in (*self.errors, *self.world.accidents):
             yield Violation("L1", RUN, f"an error that nobody expects: {what}")
-
-
-def _doubles(story: Story, outside: Outside) -> tuple[dict[str, int], int]:
-    """Effects beyond the first of each call: those of the runtime by policy, and those that a
-    person ordered.
-    """
-    had = Counter(one.key for one in outside.effects if one.kind == "effect")
-    doubled: Counter[str] = Counter()
-    ordered = 0
-    for call in story.calls.values():
-        keys = {fact.body.get("key", "") for fact in call.of("tool_started")} - {""}
-        beyond = sum(had[key] for key in keys) - 1
-        if beyond < 1:
-            continue
-        again = sum(fact.body["answer"] == "run_again" for fact in call.of("decided"))
-        again += sum(fact.body["outcome"] == "retrying" for fact in call.of("outcome_reported"))
-        allowed = 0 if POLICIES[call.name] in GUARDED else again
-        ordered += min(beyond, allowed)
-        doubled[POLICIES[call.name]] += max(beyond - allowed, 0)
-    return {
-        policy: doubled[policy] for policy in sorted(set(POLICIES.values()) - {"read"})
-    }, ordered
-
-
-def _seen(story: Story) -> dict[str, int]:
-    seen = Counter({"questions": len(story.of("question_asked"))})
-    for fact in story.facts:
-        by = fact.body.get("by", "")
-        if fact.kind == "outcome_reported":
-            seen["settled by an operator" if by else "late outcomes"] += 1
-        elif fact.kind in {"tool_started", "tool_finished"} and by == RECONCILE:
-            seen["happened" if fact.kind == "tool_finished" else "cannot happen"] += 1
-        elif fact.kind == "tool_finished" and fact.body.get("outcome") == "in_doubt":
-            seen["told to the model"] += 1
-        elif fact.kind == "parked" and fact.body["reason"] == "recoveries":
-            seen["parked for recoveries"] += 1
-        elif fact.kind == "unparked" and fact.body.get("actor"):
-            seen["unparked by an operator"] += 1
-    return dict(seen)
 
 
 def _memory(clock: ClockPort) -> JournalPort:
