@@ -1,11 +1,17 @@
-"""Postgres: a worker killed within a transactional tool leaves effect and entry, or neither."""
+"""Postgres: a process killed in the middle of a transaction leaves all of it, or nothing."""
 
 import random
 import signal
+from collections import Counter
 
+import psycopg
 import pytest
 
+from agentkit.core.runtime import SystemClock
+from agentkit.state.checkpoints.adapters import PostgresCheckpointStore
+from agentkit.state.upkeep import Policy, collect
 from tests.state.stores.helpers import child
+from tests.state.stores.moving import finished, interrupted
 from tests.state.stores.postgres_kit import Desk, desk
 
 __all__ = ["desk"]
@@ -111,3 +117,86 @@ def test_a_killed_worker_leaves_effect_and_entry_or_neither(desk: Desk) -> None:
 def test_a_hundred_killed_workers_leave_effect_and_entry_or_neither(desk: Desk) -> None:
     """The same a hundred times."""
     kill_workers(desk, kills=100, seed=2)
+
+
+GC = """
+import asyncio, sys
+from agentkit.core.runtime import SystemClock
+from agentkit.state.checkpoints.adapters import PostgresCheckpointStore
+from agentkit.state.upkeep import Policy, collect
+
+async def main():
+    store = PostgresCheckpointStore(sys.argv[1], schema=sys.argv[2])
+    policy = Policy(0.0, 0.0 if sys.argv[3] == "deleted" else None)
+    async for pruned in collect(store, policy, clock=SystemClock()):
+        print(pruned.run, pruned.verdict, flush=True)
+
+asyncio.run(main())
+"""
+
+ENTRIES = "SELECT 1 FROM {s}.agentkit_entry WHERE number = (SELECT number FROM {s}.agentkit_run "
+BARS = {
+    "entombed": ENTRIES + "WHERE run = 'r2') FOR UPDATE",
+    "deleted": "SELECT 1 FROM {s}.agentkit_store FOR UPDATE",
+}
+AT_THE_BAR = """
+SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"{s}".agentkit_%'
+"""
+LEFT = """
+SELECT r.run, r.seq, r.tip <> '', count(e.seq)
+FROM {s}.agentkit_run AS r LEFT JOIN {s}.agentkit_entry AS e USING (number)
+GROUP BY r.number ORDER BY r.run
+"""
+
+
+@pytest.mark.parametrize("session", ["goes on", "ends too"])
+@pytest.mark.parametrize("doing", ["entombed", "deleted"])
+async def test_gc_killed_in_the_middle_of_a_run_leaves_it_whole_or_removes_it(
+    desk: Desk, doing: str, session: str
+) -> None:
+    """SIGKILL meets it when half of a run is gone, within the statement; whether the server carries
+    that out or not, the run is as before or as it should be, and the next `gc` removes the rest.
+    What is open was never touched.
+    """
+    store = desk.store()
+    for run in ("r1", "r2", "r3"):
+        await finished(store, run)
+    await interrupted(store, "open")
+    if doing == "deleted":
+        assert {"entombed": 3, "open": 1} == await gc(store, "entombed")
+    before = desk.sql(LEFT)
+    bar = BARS[doing].replace("{s}", desk.schema)
+
+    with psycopg.connect(desk.dsn) as other:
+        other.execute(bar.encode())
+        worker = child(GC, desk.dsn, desk.schema, doing)
+        while not (waiting := desk.sql(AT_THE_BAR)):
+            assert worker.poll() is None, worker.communicate()
+        worker.send_signal(signal.SIGKILL)
+        removed = worker.communicate()[0].count(doing)
+        if session == "ends too":
+            desk.sql("SELECT pg_terminate_backend(%s, 10000)", waiting[0][0])
+        other.rollback()
+    while desk.sql(AT_THE_BAR):
+        pass
+    wait_for_the_dead(desk)
+    left = desk.sql(LEFT)
+    again = await gc(store, doing)
+    await store.aclose()
+
+    still_open = {one for one in before if one[0] == "open"}
+    whole = ({*left} & {*before}) - still_open
+    tombstones = {(run, seq, False, 0) for run, seq, *_ in {*before} - still_open}
+    removed_form = tombstones if doing == "entombed" else set()
+    assert still_open <= {*left} <= {*before} | removed_form
+    assert removed + (session == "goes on") == 3 - len(whole)
+    assert {"open": 1, doing: len(whole)} == {
+        verdict: count for verdict, count in again.items() if verdict != "young"
+    }
+    assert still_open | removed_form == {*desk.sql(LEFT)}
+
+
+async def gc(store: PostgresCheckpointStore, doing: str) -> dict[str, int]:
+    """What became of how many runs."""
+    policy = Policy(0.0, 0.0 if doing == "deleted" else None)
+    return Counter([one.verdict async for one in collect(store, policy, clock=SystemClock())])

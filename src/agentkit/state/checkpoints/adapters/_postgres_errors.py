@@ -100,7 +100,7 @@ def is_own(error: StoreError) -> bool:
     """Whether a statement that serves several operations failed by the fault of one of them."""
     psycopg = driver()
     cause = error.__cause__
-    return getattr(cause, "sqlstate", None) == _LOCKED or isinstance(
+    return getattr(cause, "sqlstate", None) in (_LOCKED, _CANCELLED) or isinstance(
         cause, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError
     )
 
@@ -150,6 +150,16 @@ def _translate(exc: psycopg.Error, where: str) -> StoreError:
         return StoreUnreachable(
             f"the store {where}: a run is locked by another session for longer than this one "
             f"waits ({text}). See pg_locks for who holds it, and try again."
+        )
+    if state == _CANCELLED:
+        return StoreUnreachable(
+            f"the store {where}: the server has cancelled this ({text}). Nothing was written. Where "
+            f"role or database have a statement_timeout, let it be longer, and try again."
+        )
+    if type(exc).__module__.startswith("psycopg_pool"):
+        return StoreUnreachable(
+            f"the store {where}: its pool gave no connection ({text}). Let the pool be open and "
+            f"have a connection free, then resume."
         )
     if isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnreachable(
