@@ -12,7 +12,8 @@ from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
 from agentkit.state.checkpoints.adapters._redis_links import Call, Link
-from agentkit.testing.servers import RedisCluster, RedisServer
+from agentkit.testing.servers import RedisCluster, RedisServer, ServerFailed
+from agentkit.testing.servers.processes import wait_until
 from tests.state.stores.helpers import rows, started, summary
 
 pytestmark = pytest.mark.redis
@@ -94,6 +95,89 @@ async def test_keys_that_move_are_followed(cluster: RedisCluster) -> None:
     assert not store.renew({"r": lease})["r"].lost
     assert 2 == target.ask("EXISTS", *keys)
     await store.aclose()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["unknown-endpoint", "hostname"])
+async def test_nodes_that_do_not_say_where_they_are_are_found(
+    cluster: RedisCluster, kind: str
+) -> None:
+    """Behind one address for all, or with names that were never given: a list of slots without
+    hosts, and MOVED without one. It is followed though the list that we have is old.
+    """
+    for node in cluster.nodes:
+        try:
+            node.ask("CONFIG", "SET", "cluster-preferred-endpoint-type", kind)
+        except ServerFailed:
+            pytest.fail("a Redis of 7.0 or later is needed to try this")
+    store = Store(cluster.url)
+    lease = await started(store, "r")
+    source, target = two_of(cluster)
+    ids = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
+    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", ids[source])
+    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", ids[target])
+    source.ask(
+        "MIGRATE", "127.0.0.1", str(target.port), "", "0", "9000", "KEYS", KEYS.head, KEYS.log
+    )
+    for node in (target, source):
+        node.ask("CLUSTER", "SETSLOT", SLOT, "NODE", ids[target])
+
+    await grow(store, lease, 2, 2)
+
+    with pytest.raises(ServerFailed, match=r"MOVED \d+ \??:"):
+        source.ask("LLEN", KEYS.log)
+    assert rows(1, 3) == await store.read("r")
+    await store.aclose()
+
+
+@pytest.mark.slow
+async def test_keys_that_are_apart_while_they_move_are_waited_for(cluster: RedisCluster) -> None:
+    """Neither node can run a script then (TRYAGAIN): it is tried until the move goes on, and told
+    where it does not.
+    """
+    store = Store(cluster.url, patience_seconds=0.2)
+    lease = await started(store, "r")
+    source, target = two_of(cluster)
+    ids = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
+    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", ids[source])
+    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", ids[target])
+    move = ("MIGRATE", "127.0.0.1", str(target.port), "", "0", "9000", "KEYS")
+    source.ask(*move, KEYS.head)
+
+    with pytest.raises(StoreUnreachable, match="are being moved"):
+        await grow(store, lease, 2, 1)
+    source.ask(*move, KEYS.log)
+    await grow(store, lease, 2, 1)
+
+    assert rows(1, 2) == await store.read("r")
+    await store.aclose()
+
+
+@pytest.mark.slow
+async def test_a_cluster_that_is_not_whole_is_waited_for() -> None:
+    """While a node is away, the one that the URL names, the others serve nothing (CLUSTERDOWN); the
+    store asks those that it knows, and goes on when the cluster is whole.
+    """
+    with RedisCluster(appendonly=True, appendfsync="always", node_timeout_ms=500) as cluster:
+        store = Store(cluster.url, timeout_seconds=1.0, patience_seconds=0.2)
+        source = cluster.nodes[1]
+        run = next(
+            run
+            for run in (f"r{n}" for n in range(30))
+            if cluster.node_of(run_keys("agent", "", run).head) is source
+        )
+        lease, other = await started(store, run), cluster.nodes[0]
+        other.kill()
+        wait_until(lambda: "cluster_state:fail" in str(source.ask("CLUSTER", "INFO")), what="fail")
+
+        with pytest.raises(StoreUnreachable, match="does not serve all slots"):
+            await store.read(run)
+        other.start()
+        cluster.wait_until_ok()
+        await store.append(run, rows(2), after=1, lease=lease, summary=summary())
+
+        assert rows(1, 2) == await store.read(run)
+        await store.aclose()
 
 
 async def test_a_node_that_is_down_stops_its_own_runs() -> None:

@@ -21,7 +21,7 @@ from agentkit.core.contracts.heads import Lease, Row
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters import _redis_errors as redis_errors
-from agentkit.state.checkpoints.adapters._redis_links import ServerState
+from agentkit.state.checkpoints.adapters._redis_states import ServerState
 from agentkit.testing.servers import (
     HoldAnswer,
     LoseAnswer,
@@ -205,17 +205,6 @@ async def test_an_answer_that_is_held_back_is_asked_for_again(store: Store, prox
     assert rows(1, 2) == await store.read("r")
 
 
-async def test_a_script_flush_harms_nothing(store: Store, redis_server: RedisServer) -> None:
-    """A server that has forgotten the scripts is given them again, in the middle of anything."""
-    lease = await started(store, "r")
-    for seq in range(2, 12):
-        redis_server.ask("SCRIPT", "FLUSH")
-        await grow(store, lease, seq, 1)
-        assert not store.renew({"r": lease})["r"].lost
-        redis_server.ask("SCRIPT", "FLUSH")
-        assert seq == len(await store.read("r"))
-
-
 async def test_a_restart_is_waited_for(tmp_path: object) -> None:
     """A server that is gone and comes back within the patience of the store is no error."""
     with RedisServer(appendonly=True, appendfsync="always") as server:
@@ -231,35 +220,6 @@ async def test_a_restart_is_waited_for(tmp_path: object) -> None:
 
         restart.join()
         assert rows(1, 2) == await store.read("r")
-        await store.aclose()
-
-
-async def test_a_server_without_memory_takes_nothing_half(redis_url: str) -> None:
-    """Under `noeviction` an append that does not fit is refused whole; then room is made."""
-    with RedisServer(save="", policy="noeviction") as server:
-        store = Store(server.url, patience_seconds=0.1)
-        lease = await started(store, "r")
-        await store.append("old", rows(1), after=0, lease=None, summary=summary())
-        head = await store.head("r")
-        server.ask("CONFIG", "SET", "maxmemory", "1")
-
-        with pytest.raises(StoreError, match="no memory left") as refused:
-            await store.append("r", rows(2, 3), after=1, lease=lease, summary=summary("done"))
-        with pytest.raises(StoreError, match="no memory left"):
-            await store.acquire("new", "worker", TTL_SECONDS)
-        with pytest.raises(StoreError):
-            await store.claim_value("key", token="t", ttl_seconds=5)
-
-        assert "Nothing was written" in str(refused.value)
-        assert rows(1) == await store.read("r")
-        now = await store.head("r")
-        assert head is not None
-        assert now is not None
-        assert (head.seq, head.summary) == (now.seq, now.summary)
-        assert await store.head("new") is None
-        assert await store.delete_run("old")
-        server.ask("CONFIG", "SET", "maxmemory", "0")
-        await grow(store, lease, 2, 1)
         await store.aclose()
 
 

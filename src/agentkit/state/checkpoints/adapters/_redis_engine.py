@@ -20,7 +20,6 @@ from agentkit.state.checkpoints.adapters._redis_journal import (
     RedisJournal,
     now,
 )
-from agentkit.state.checkpoints.adapters._redis_links import ServerState, refuse_unsafe
 from agentkit.state.checkpoints.adapters._redis_plans import (
     MakeLane,
     Plan,
@@ -29,6 +28,7 @@ from agentkit.state.checkpoints.adapters._redis_plans import (
     Steps,
     serving,
 )
+from agentkit.state.checkpoints.adapters._redis_states import ServerState, refuse_unsafe
 from agentkit.state.checkpoints.adapters._redis_values import RedisValues
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 

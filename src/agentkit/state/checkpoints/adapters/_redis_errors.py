@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 OLDEST_DRIVER = (5, 2)
 """Earlier versions of redis-py are not tried."""
 
-PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "MOVED", "ASK")
+PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "MOVED", "ASK", "BUSY")
 """Refusals that may be over in a moment, elsewhere or here."""
+
+_KILLED = "Script killed by user"
 
 _ADVICE = {
     "READONLY": "it is a replica, which takes no writes. Name its master, or the sentinels or the "
@@ -36,6 +38,7 @@ _ADVICE = {
     "MISCONF": "it cannot write its snapshots and so takes no writes. See its log and its disk",
     "NOREPLICAS": "fewer replicas follow it than min-replicas-to-write asks for. Bring them back",
     "BUSY": "it is running somebody's script that does not end. See SCRIPT KILL in its manual",
+    _KILLED: "somebody ended our script with SCRIPT KILL. Nothing was written. Try again",
     "UNKILLABLE": "it is running somebody's script that does not end. See its manual",
 }
 _DENIED = {
@@ -89,6 +92,8 @@ def code_of(error: Exception) -> str:
     if by_class:
         return by_class
     text = str(error)
+    if _KILLED in text:
+        return _KILLED
     known = (*_ADVICE, *_DENIED, "OOM", "WRONGTYPE", "NOSCRIPT")
     # Redis 6 puts what a command within a script was answered into a sentence of its own.
     found = (code for code in known if text.startswith(f"{code} ") or f"-{code} " in text)

@@ -9,23 +9,23 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import NamedTuple, TypeAlias, cast
 
-from agentkit.core.contracts.errors import StoreError, StoreUnreachable
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters._redis_address import Address, Place, Wire
 from agentkit.state.checkpoints.adapters._redis_errors import code_of, driver
+from agentkit.state.checkpoints.adapters._redis_states import (
+    SETTINGS,
+    ServerState,
+    state_of,
+)
 
 Word: TypeAlias = "str | bytes | int"
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 Answer: TypeAlias = "Reply | Exception"
 
-OLDEST_SERVER = (6, 2)
-"""The first Redis that has what the scripts and lists use."""
-
 SETTINGS_SECONDS = 60.0
 """How long what a server says of its settings is believed."""
 
 _PART_BYTES = 65_536
-_SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save")
 
 
 class Call(NamedTuple):
@@ -35,46 +35,6 @@ class Call(NamedTuple):
     keys: tuple[str, ...] = ()
     args: tuple[Word, ...] = ()
     script: bool = False
-
-
-class ServerState(NamedTuple):
-    """What a server says of itself; an empty text where it does not.
-
-    Args:
-        version: like `7.0.15`.
-        run_id: another one each time its process starts.
-        role: `master` or `slave`.
-        replicas: how many follow it.
-        settings: those that decide what it keeps, by name.
-    """
-
-    version: str = ""
-    run_id: str = ""
-    role: str = ""
-    replicas: int = 0
-    settings: tuple[tuple[str, str], ...] = ()
-
-    def setting(self, name: str) -> str:
-        """The setting of that name."""
-        return dict(self.settings).get(name, "")
-
-    @property
-    def restartable(self) -> bool:
-        """Whether all that it acknowledged is on its disk."""
-        return self.setting("appendonly") == "yes" and self.setting("appendfsync") == "always"
-
-    def check(self, name: str) -> None:
-        """Return if the server has what a store needs.
-
-        Raises:
-            StoreError: it is too old.
-        """
-        version = tuple(int(part) for part in self.version.split(".")[:2] if part.isdecimal())
-        if version and version < OLDEST_SERVER:
-            raise StoreError(
-                f"the Redis at {name} is version {self.version}; a store needs 6.2 or later, or a "
-                f"Valkey. Nothing was written."
-            )
 
 
 Examine: TypeAlias = Callable[[ServerState], None]
@@ -115,18 +75,21 @@ class Link:
         """The first half of `exchange`: nothing may be sent until `receive`."""
         if self._clock.elapsed() - self._looked > SETTINGS_SECONDS:
             self._look()
-        self._sent, self._asking = calls, asking
-        words = [self._words(call) for call in calls]
-        self._write([each for one in words for each in (("ASKING",), one)] if asking else words)
+        self._put(calls, asking=asking)
 
     def receive(self) -> list[Answer]:
-        """The second half: the answers. A script that the server has lost is brought again."""
+        """The second half: the answers. A script that the server has lost is brought again, and
+        where it is lost again by then, it is sent whole.
+        """
         calls, asking = self._sent, self._asking
         answers = self._answers()
-        lost = [at for at, answer in enumerate(answers) if code_of_answer(answer) == "NOSCRIPT"]
-        if lost:
-            self._load()
-            self.send([calls[at] for at in lost], asking=asking)
+        for whole in (False, True):
+            lost = [at for at, answer in enumerate(answers) if code_of_answer(answer) == "NOSCRIPT"]
+            if not lost:
+                break
+            if not whole:
+                self._load()
+            self._put([calls[at] for at in lost], asking=asking, whole=whole)
             for at, answer in zip(lost, self._answers(), strict=True):
                 answers[at] = answer
         return answers
@@ -136,16 +99,22 @@ class Link:
         with contextlib.suppress(driver().RedisError, OSError):
             self._connection.disconnect()
 
+    def _put(self, calls: Sequence[Call], *, asking: bool, whole: bool = False) -> None:
+        self._sent, self._asking = calls, asking
+        words = [self._words(call, whole=whole) for call in calls]
+        self._write([each for one in words for each in (("ASKING",), one)] if asking else words)
+
     def _answers(self) -> list[Answer]:
         count = len(self._sent)
         return self._read(2 * count)[1::2] if self._asking else self._read(count)
 
-    def _words(self, call: Call) -> tuple[Word, ...]:
+    def _words(self, call: Call, *, whole: bool) -> tuple[Word, ...]:
         if not call.script:
             return (*call.name.split(" "), *call.keys, *call.args)
-        digest, _ = scripts()[call.name]
+        digest, text = scripts()[call.name]
         told = (self.state.run_id, int(self.state.restartable))
-        return ("EVALSHA", digest, len(call.keys), *call.keys, *told, *call.args)
+        script = ("EVAL", text) if whole else ("EVALSHA", digest)
+        return (*script, len(call.keys), *call.keys, *told, *call.args)
 
     def _load(self) -> None:
         self._write([("SCRIPT", "LOAD", text) for _, text in scripts().values()])
@@ -157,24 +126,12 @@ class Link:
         """Ask the server what it is; it may forbid to be asked."""
         self._write(
             [("INFO", "server"), ("INFO", "replication")]
-            + [("CONFIG", "GET", name) for name in _SETTINGS]
+            + [("CONFIG", "GET", name) for name in SETTINGS]
         )
-        server, replication, *settings = self._read(2 + len(_SETTINGS))
+        server, replication, *settings = self._read(2 + len(SETTINGS))
         if code_of_answer(server) == "NOAUTH":
             raise cast("Exception", server)
-        about = _fields(server) | _fields(replication)
-        found = [
-            (name, cast("bytes", answer[1]).decode())
-            for name, answer in zip(_SETTINGS, settings, strict=True)
-            if isinstance(answer, list) and len(answer) > 1
-        ]
-        self.state = ServerState(
-            version=about.get("redis_version", ""),
-            run_id=about.get("run_id", ""),
-            role=about.get("role", ""),
-            replicas=int(about.get("connected_slaves", "0")),
-            settings=tuple(found),
-        )
+        self.state = state_of(server, replication, settings)
         self._looked = self._clock.elapsed()
         self.state.check(self._name)
         if self.state.role == "slave":
@@ -205,14 +162,19 @@ class Servers:
         address: where they are.
         timeout_seconds: how long each answer may take.
         examine: see `Link`.
+        known: nodes of the cluster as anybody saw them last, for all seats of a store: those that
+            the address names may be away.
     """
 
-    def __init__(self, address: Address, *, timeout_seconds: float, examine: Examine) -> None:
+    def __init__(
+        self, address: Address, *, timeout_seconds: float, examine: Examine, known: list[Place]
+    ) -> None:
         self.address = address
         self._timeout = timeout_seconds
         self._examine = examine
         self._links: dict[Place | None, Link] = {}
         self._owners: list[tuple[int, int, Place]] = []
+        self._known = known
 
     def send(self, calls: Sequence[Call]) -> list[Answer]:
         """Send each where its keys are and return the answers in order, errors among them.
@@ -238,14 +200,19 @@ class Servers:
         for place, batch in batches.items():
             links[place].send([calls[at] for at in batch])
         answers: list[Answer] = [[] if not call.keys else None for call in calls]
+        asked: dict[int, Place | None] = {}
         for place, batch in batches.items():
+            asked |= dict.fromkeys(batch, place)
             for at, answer in zip(batch, links[place].receive(), strict=True):
                 gathered = answers[at]
                 if isinstance(gathered, list) and not isinstance(answer, Exception):
                     gathered.append(answer)
                 elif not isinstance(gathered, Exception):
                     answers[at] = answer
-        return [self._followed(call, answer) for call, answer in zip(calls, answers, strict=True)]
+        return [
+            self._followed(call, answer, asked.get(at))
+            for at, (call, answer) in enumerate(zip(calls, answers, strict=True))
+        ]
 
     def states(self) -> list[ServerState]:
         """What the masters say of themselves."""
@@ -258,15 +225,19 @@ class Servers:
         for link in links.values():
             link.close()
 
-    def _followed(self, call: Call, answer: Answer) -> Answer:
-        """The answer, from where a cluster pointed us to if it did."""
-        code = code_of_answer(answer) if self.address.kind == "cluster" else ""
-        if code not in {"MOVED", "ASK"}:
+    def _followed(self, call: Call, answer: Answer, asked: Place | None) -> Answer:
+        """The answer, from where a cluster pointed us to if it did. A node that does not know its
+        own name leaves it out: it is where it was asked.
+        """
+        code = code_of_answer(answer) if asked else ""
+        if code not in {"MOVED", "ASK"} or asked is None:
             return answer
         host, _, port = str(answer).rpartition(" ")[2].rpartition(":")  # "MOVED slot host:port"
-        place = (host, int(port))
+        place: Place | None = (host or asked[0], int(port))
         if code == "MOVED":
             self._owners = []
+        if host == "?":
+            place = self._owner(call.keys[0])
         return self._link(place).exchange([call], asking=code == "ASK")[0]
 
     def _link(self, place: Place | None) -> Link:
@@ -303,6 +274,7 @@ class Servers:
             for place in self._candidates():
                 try:
                     self._owners = self._asked(place)
+                    self._known[:] = [master for _, _, master in self._owners]
                     return self._owners
                 except (driver().RedisError, OSError) as error:
                     problem = error
@@ -310,7 +282,7 @@ class Servers:
         return self._owners
 
     def _candidates(self) -> Iterable[Place]:
-        return dict.fromkeys([*filter(None, self._links), *self.address.places])
+        return dict.fromkeys([*filter(None, self._links), *self.address.places, *self._known])
 
     def _asked(self, place: Place) -> list[tuple[int, int, Place]]:
         connection = self.address.connection(place, timeout_seconds=self._timeout)
@@ -321,11 +293,22 @@ class Servers:
         finally:
             connection.disconnect()
         found = []
-        for first, last, (host, port, *_), *_ in cast("list[tuple[int, int, list[bytes]]]", said):
-            found.append((first, last, (host.decode() or place[0], int(port))))
+        for first, last, node, *_ in cast("list[tuple[int, int, list[Reply]]]", said):
+            found.append((first, last, (_host(node) or place[0], int(cast("int", node[1])))))
         if not found:
             raise driver().exceptions.ClusterDownError(f"{place[0]} knows of no slots")
         return found
+
+
+def _host(node: list[Reply]) -> str:
+    """The name of a node in the answer to CLUSTER SLOTS; empty where it is the one that was asked.
+
+    `?` is a node without the name that it should have; then its address stands behind.
+    """
+    name, about = node[0], cast("list[bytes]", node[3] if len(node) > 3 else [])  # noqa: PLR2004
+    if name == b"?":
+        name = dict(zip(about[::2], about[1::2], strict=False)).get(b"ip")
+    return name.decode() if isinstance(name, bytes) else ""
 
 
 def packed(commands: Sequence[Sequence[Word]]) -> bytes:
@@ -356,29 +339,3 @@ def scripts() -> dict[str, tuple[str, bytes]]:
             text = (shared + file.read_text(encoding="utf-8")).encode()
             found[name] = (sha1(text, usedforsecurity=False).hexdigest(), text)
     return found
-
-
-def refuse_unsafe(state: ServerState) -> None:
-    """Raise where a server may lose what it acknowledged; see `strict` of the store."""
-    wrong = [
-        f"{name} is {state.setting(name) or 'not told'}, not {wanted}"
-        for name, wanted in (
-            ("appendonly", "yes"),
-            ("appendfsync", "always"),
-            ("maxmemory-policy", "noeviction"),
-        )
-        if state.setting(name) != wanted
-    ]
-    if wrong:
-        raise StoreUnreachable(
-            f"the Redis is refused, since it may lose what it has acknowledged and strict is set: "
-            f"{'; '.join(wrong)}. Set it with CONFIG SET and in redis.conf, or leave strict off."
-        )
-
-
-def _fields(answer: Answer) -> dict[str, str]:
-    """The fields of an INFO, none where it was refused."""
-    if not isinstance(answer, bytes):
-        return {}
-    lines = answer.decode(errors="replace").splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from agentkit.core.contracts.errors import StoreError
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters._lanes import LanePort, Outcome, Seat, Serve
-from agentkit.state.checkpoints.adapters._redis_address import Address
+from agentkit.state.checkpoints.adapters._redis_address import Address, Place
 from agentkit.state.checkpoints.adapters._redis_errors import PASSING, code_of, driver, refused
 from agentkit.state.checkpoints.adapters._redis_links import (
     Answer,
@@ -46,10 +46,16 @@ class RedisConnector:
         self._address = address
         self._timeout = timeout_seconds
         self._examine = examine
+        self._known: list[Place] = []
 
     def connect(self) -> Servers:
         """See `Connector.connect`."""
-        return Servers(self._address, timeout_seconds=self._timeout, examine=self._examine)
+        return Servers(
+            self._address,
+            timeout_seconds=self._timeout,
+            examine=self._examine,
+            known=self._known,
+        )
 
     def check(self, connection: Servers) -> None:
         """See `Connector.check`; what a broken connection was asked is asked again."""
