@@ -57,11 +57,9 @@ def why_due(lease: Lease) -> str:
     summary = lease.head.summary
     if lease.took_over:
         return "its worker was gone"
-    if summary is None or summary.status == "running":
-        return "nobody worked on it"
-    if summary.status == "submitted":
+    if summary is not None and summary.status == "submitted":
         return "it was submitted"
-    return "its time has come" if summary.due_at else "what it waited for has come"
+    return "its time has come" if summary is not None and summary.due_at else "it can go on"
 
 
 def how_it_went(one: Claimable, driven: Driven) -> WorkerEvent:
