@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from agentkit.testing.crash.load import pause
-from agentkit.testing.servers import PostgresServer, RedisServer, ServerFailed
+from agentkit.testing.servers import PgBouncer, PostgresServer, RedisServer, ServerFailed
 
 _OURS = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type LIKE 'client%'"
 _SESSIONS = f"SELECT pid FROM pg_stat_activity WHERE {_OURS} ORDER BY pid"  # noqa: S608 - ours
@@ -49,6 +49,9 @@ def victim(store: str, dice: random.Random) -> Iterator[Victim]:
     if store == "postgres":
         with PostgresServer() as postgres:
             yield _Postgres(postgres, dice)
+    elif store == "pgbouncer":
+        with PostgresServer() as postgres, PgBouncer(postgres) as pooler:
+            yield _Pooled(postgres, pooler, dice)
     else:
         with RedisServer(appendonly=True, appendfsync="always") as redis:
             yield _Redis(redis, dice)
@@ -94,6 +97,15 @@ class _Postgres:
             return self._server.sql(statement, database=self._database)
         except ServerFailed:
             return ""
+
+
+class _Pooled(_Postgres):
+    """The same behind a pooler in transaction mode, which is killed and started again as well."""
+
+    def __init__(self, server: PostgresServer, pooler: PgBouncer, dice: random.Random) -> None:
+        super().__init__(server, dice)
+        self.url = pooler.dsn(self._database)
+        self.acts = {**self.acts, "restart the pooler": lambda: self._struck(pooler.restart)}
 
 
 class _Redis:

@@ -30,7 +30,7 @@ from agentkit.testing.invariants import Violation, report
 
 __all__ = ["STORES", "Figures", "Outages", "main", "run_campaign"]
 
-STORES = ("postgres", "redis")
+STORES = ("postgres", "pgbouncer", "redis")
 """Whose servers can fail."""
 
 _LONGEST_PEACE_SECONDS = 0.3
@@ -107,7 +107,7 @@ class Figures(msgspec.Struct, frozen=True):
     def summary(self) -> str:
         """The figures in some lines."""
         lines = [f"{sum(self.outages.values())} outages, {self.runs} runs, {self.seconds:.0f} s"]
-        lines += [f"{kind:16} {count:5}" for kind, count in self.outages.items()]
+        lines += [f"{kind:18} {count:5}" for kind, count in self.outages.items()]
         lines += [f"raised to a worker: {name} {n}" for name, n in sorted(self.troubles.items())]
         return "\n".join([*lines, report(self.violations)])
 
