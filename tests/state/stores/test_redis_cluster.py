@@ -10,6 +10,7 @@ from agentkit.core.contracts.errors import StoreUnreachable
 from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
+from agentkit.state.checkpoints.adapters._redis_address import Address, Place, Wire
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
 from agentkit.state.checkpoints.adapters._redis_links import Call, Link
 from agentkit.testing.servers import RedisCluster, RedisServer, ServerFailed
@@ -100,17 +101,25 @@ async def test_keys_that_move_are_followed(cluster: RedisCluster) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["unknown-endpoint", "hostname"])
 async def test_nodes_that_do_not_say_where_they_are_are_found(
-    cluster: RedisCluster, kind: str
+    cluster: RedisCluster, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind one address for all, or with names that were never given: a list of slots without
-    hosts, and MOVED without one. It is followed though the list that we have is old.
+    hosts, and MOVED without one. It is followed at once though the list that we have is old.
     """
+    hosts = set()
+    connection = Address.connection
+
+    def noted(address: Address, place: Place | None, *, timeout_seconds: float) -> Wire:
+        hosts.add(place and place[0])
+        return connection(address, place, timeout_seconds=timeout_seconds)
+
+    monkeypatch.setattr(Address, "connection", noted)
     for node in cluster.nodes:
         try:
             node.ask("CONFIG", "SET", "cluster-preferred-endpoint-type", kind)
         except ServerFailed:
             pytest.fail("a Redis of 7.0 or later is needed to try this")
-    store = Store(cluster.url)
+    store = Store(cluster.url, patience_seconds=0.0)
     lease = await started(store, "r")
     source, target = two_of(cluster)
     ids = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
@@ -127,6 +136,7 @@ async def test_nodes_that_do_not_say_where_they_are_are_found(
     with pytest.raises(ServerFailed, match=r"MOVED \d+ \??:"):
         source.ask("LLEN", KEYS.log)
     assert rows(1, 3) == await store.read("r")
+    assert {"127.0.0.1"} == hosts
     await store.aclose()
 
 
@@ -135,7 +145,7 @@ async def test_keys_that_are_apart_while_they_move_are_waited_for(cluster: Redis
     """Neither node can run a script then (TRYAGAIN): it is tried until the move goes on, and told
     where it does not.
     """
-    store = Store(cluster.url, patience_seconds=0.2)
+    hasty, store = Store(cluster.url, patience_seconds=0.0), Store(cluster.url)
     lease = await started(store, "r")
     source, target = two_of(cluster)
     ids = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
@@ -145,12 +155,22 @@ async def test_keys_that_are_apart_while_they_move_are_waited_for(cluster: Redis
     source.ask(*move, KEYS.head)
 
     with pytest.raises(StoreUnreachable, match="are being moved"):
-        await grow(store, lease, 2, 1)
+        await grow(hasty, lease, 2, 1)
+    for node in (source, target):
+        node.ask("CONFIG", "RESETSTAT")
+    append = asyncio.ensure_future(grow(store, lease, 2, 1))
+    await asyncio.to_thread(wait_until, lambda: was_refused(source, target), what="TRYAGAIN")
     source.ask(*move, KEYS.log)
-    await grow(store, lease, 2, 1)
+    await append
 
     assert rows(1, 2) == await store.read("r")
     await store.aclose()
+    await hasty.aclose()
+
+
+def was_refused(*nodes: RedisServer) -> bool:
+    """Whether one of them has said that keys are apart."""
+    return any("errorstat_TRYAGAIN" in node.info("errorstats") for node in nodes)
 
 
 @pytest.mark.slow
