@@ -1,25 +1,25 @@
 """Suspend, decide, execute, go on: processes die at every border of it, and many decide at once."""
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from agentkit.agents import Agent
 from agentkit.core.contracts.entries import Decided
 from agentkit.core.contracts.ports import JournalPort
-from agentkit.core.contracts.types import JSONObject
+from agentkit.state.checkpoints.adapters import open_store
 from agentkit.testing.crash import ForkServer
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Evidence, check, read_rows, report
-from agentkit.testing.lines import JsonLines
-from tests.agents.kit import entries_of
+from agentkit.tools import tool
+from tests.agents.kit import TASK, agent_of, bodies_of, call, calls, context, then
 from tests.crash.waiters import EXPECTED, RUN, TOOLS
-
-LANES = 4
-DECIDERS = 20
 
 
 @pytest.fixture(scope="module")
@@ -73,47 +73,80 @@ def test_f027_f038_a_worker_is_killed_at_every_border_of_waiting(
     assert {"note:before", "note:after", "release:after", "effect:after"} <= set(killed)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["approve", "reject"] * 10, id="two words"),
+        pytest.param(["edit"] * 20, id="each another", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "sqlite",
+        pytest.param("postgres", marks=[pytest.mark.slow, pytest.mark.postgres]),
+        pytest.param("redis", marks=[pytest.mark.slow, pytest.mark.redis]),
+    ],
+)
 def test_f042_of_twenty_processes_that_decide_at_once_one_wins(
-    workers: ForkServer, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, place: str, words: list[str]
 ) -> None:
-    """On one file, half for and half against: one decision is recorded, those who said the same
-    are told that it was, the others that they were too late.
+    """All have read the run before any of them appends. One decision is recorded; those who said
+    the same are told that it was, the others who was faster; the call is made as the winner said.
     """
-    folder = Folder(tmp_path)
-    border = _suspended_at(workers, tmp_path / "try")
-    assert "killed" == workers.run({"folder": str(tmp_path), "at": border}).how
-    orders: list[JSONObject] = [
-        {"folder": str(tmp_path), "action": "decide", "answer": answer} for answer in _answers()
-    ]
+    url = _url(request, tmp_path, place)
+    question = asyncio.run(_suspended(url))
 
-    def decide(some: list[JSONObject]) -> None:
-        with ForkServer("tests.crash.waiters:work") as server:
-            for order in some:
-                ended = server.run(order)
-                assert "completed" == ended.how, ended.detail
-
-    with ThreadPoolExecutor(LANES) as pool:
-        list(pool.map(decide, [orders[lane::LANES] for lane in range(LANES)]))
-
-    store = folder.store()
-    entries = asyncio.run(entries_of(store, RUN))
-    asyncio.run(store.aclose())
-    [decided] = [one.body for one in entries if isinstance(one.body, Decided)]
-    told = Counter(
-        (line["answer"] == decided.answer, line["told"])
-        for line in JsonLines(tmp_path / "told.jsonl").read()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.deciders", url, question, " ".join(words)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
-    assert 1 == told[True, "recorded"]
-    assert DECIDERS == told.total()
-    assert {(True, "recorded"), (True, "repeated"), (False, "too late")} == set(told)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    decided, paid = asyncio.run(_resumed(url))
+
+    assert len(words) == len(told), done.stderr
+    [winner] = [one for one in told if one["told"] == "recorded"]
+    assert (decided.actor, decided.answer) == (winner["actor"], winner["word"])
+    for one in told:
+        if one["told"] == "too late":
+            assert f"by {winner['actor']})" in one["text"]
+        else:
+            assert winner["word"] == one["word"]
+    expected = {"approve": [900], "reject": [], "edit": [int(winner["actor"].split()[1])]}
+    assert expected[winner["word"]] == paid
 
 
-def _answers() -> list[str]:
-    return ["approve", "reject"] * (DECIDERS // 2)
+def _url(request: pytest.FixtureRequest, folder: Path, place: str) -> str:
+    if place == "sqlite":
+        return f"sqlite:///{folder / 'runs.db'}"
+    return str(request.getfixturevalue("postgres_dsn" if place == "postgres" else "redis_url"))
 
 
-def _suspended_at(workers: ForkServer, path: Path) -> int:
-    """The border at which a worker has just suspended the run."""
-    path.mkdir()
-    workers.run({"folder": str(path)})
-    return Folder(path).borders.hits().index("release:after") + 1
+def _payer(paid: list[int]) -> Agent:
+    @tool(side_effecting=True, requires_approval=True)
+    async def pay(cents: int) -> str:
+        paid.append(cents)
+        return "paid"
+
+    return agent_of(pay)
+
+
+async def _suspended(url: str) -> str:
+    store = open_store(url)
+    ctx = context(then(calls(call("pay", cents=900))), store, run_id=RUN)
+    result = await _payer([]).run(TASK, ctx)
+    await store.aclose()
+    assert result.suspended is not None
+    return result.suspended.questions[0].id
+
+
+async def _resumed(url: str) -> tuple[Decided, list[int]]:
+    store, paid = open_store(url), list[int]()
+    ctx = context(then(calls(call("pay", cents=900))), store, run_id=RUN)
+    assert "done" == (await _payer(paid).resume(RUN, {}, ctx)).output
+    [decided] = await bodies_of(store, Decided, RUN)
+    await store.aclose()
+    return decided, paid

@@ -3,14 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from agentkit.agents import Agent, send_event
 from agentkit.agents.cognition import ReActCognition
-from agentkit.agents.deciding import record_decisions
-from agentkit.core.contracts.errors import AlreadyDecided
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Decision, JSONObject, Message, Question, ToolCall
 from agentkit.core.runtime import Invoker, RunContext, Services
@@ -22,7 +19,6 @@ from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan, crashi
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.effects import EffectLog, KeyedSink
 from agentkit.testing.invariants import ToolKind
-from agentkit.testing.lines import JsonLines
 from agentkit.tools import Tool, ToolContext, tool
 
 TASK = "Pay, ask, wait."
@@ -37,14 +33,10 @@ class Job(msgspec.Struct, frozen=True):
     Args:
         folder: where the run's facts are.
         at: the border at which to die.
-        action: `drive`: carry the run on to its end, deciding whatever it asks; `decide`: decide
-            its open question once, with `answer`, and write down what one is told.
     """
 
     folder: str
     at: int | None = None
-    action: Literal["drive", "decide"] = "drive"
-    answer: str = "approve"
 
 
 def warm_up() -> None:
@@ -59,21 +51,7 @@ def warm_up() -> None:
 def work(argument: JSONObject) -> None:
     """One process's life."""
     job = msgspec.convert(argument, Job)
-    asyncio.run(_drive(job) if job.action == "drive" else _decide(job))
-
-
-async def _decide(job: Job) -> None:
-    folder = Folder(Path(job.folder))
-    store = folder.store()
-    state = await load(store, RUN)
-    [asked] = [one.id for one in state.questions] or state.decided
-    try:
-        done = await record_decisions(store, RUN, {asked: job.answer})
-        told = "repeated" if done.repeated else "recorded"
-    except AlreadyDecided:
-        told = "too late"
-    JsonLines(folder.path / "told.jsonl").write({"answer": job.answer, "told": told})
-    await store.aclose()
+    asyncio.run(_drive(job))
 
 
 async def _drive(job: Job) -> None:
