@@ -124,13 +124,15 @@ def test_run_again_runs_the_call_again(shell: Shell) -> None:
 
 
 def test_a_decision_that_does_not_fit_changes_nothing(shell: Shell) -> None:
-    """Exit code 2; the question stays open and nothing ran."""
+    """Exit code 2, and 3 for an unknown one; the question stays open and nothing ran."""
     question = shell.suspended()
 
+    codes = []
     for text in ("q999=skip", f"{question}=perhaps", question, f"{question}=done"):
         refused = shell("resume", "r1", "--answer", text)
-        assert 2 == refused.code
+        codes.append(refused.code)
         assert "Error: " in refused.err
+    assert [3, 2, 2, 2] == codes
     waiting = shell("show", "r1", "--json")
     assert ["suspended", [question]] == [
         waiting.json["status"],

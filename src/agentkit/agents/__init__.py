@@ -3,6 +3,7 @@
 from agentkit.agents.agent import Agent
 from agentkit.agents.deciding import record_decisions
 from agentkit.agents.draining import drain, draining
+from agentkit.agents.inbox import open_questions
 from agentkit.agents.noting import add_message, send_event
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.agents.settling import settle_call, unpark
@@ -21,6 +22,7 @@ __all__ = [
     "cancel",
     "drain",
     "draining",
+    "open_questions",
     "pause",
     "record_decisions",
     "send_event",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agentkit.agents.decisions import Check, by_question, check_decisions, fits_definition
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import StaleDecision
 from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
-from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.runtime import SystemChance, SystemClock
 from agentkit.state.journal.fold import RunState
@@ -49,41 +48,33 @@ async def record_decisions(
             question carries that; see `Decision`. A word stands for a decision without a value.
         clock: for deadlines, and the time shown beside the note.
         chance: makes the note's id.
-        digest: of the one question that is decided, or its beginning, as it was shown: it is not
-            decided where it has another one. Empty for any.
-        check: may refuse a decision by raising `InvalidDecision`. By default edited arguments are
-            compared with the tool as it was recorded.
+        digest: of what was shown, or its beginning: nothing else is decided. Empty for anything.
+        check: may refuse by raising `InvalidDecision`. By default edited arguments are compared
+            with the tool as it was recorded.
 
     Raises:
         RunNotFound: there is no such run.
-        InvalidDecision: they do not fit the open questions; nothing was recorded.
-        StaleDecision: the deadline has passed, or the digest is another one.
-        AlreadyDecided: somebody was faster, with another decision.
+        InvalidDecision: they do not fit the open questions; nothing was recorded. So too
+            QuestionNotFound, StaleDecision (too late, or another digest) and AlreadyDecided.
         NoteRefused: the run has ended.
     """
     time = clock or SystemClock()
     state = await load_known(port, run_id)
     repeated: tuple[str, ...] = ()
 
-    def notes(newest: RunState) -> list[e.Body]:
+    def notes(newest: RunState) -> Sequence[e.Body]:
         nonlocal repeated
-        asked = by_question(newest, decisions)
-        now_ms = int(time.now() * 1000)
+        asked, now_ms = by_question(newest, decisions), int(time.now() * 1000)
         _check_shown(newest, asked, digest)
-        made = check_decisions(newest, asked, now_ms=now_ms, check=check or fits_definition(newest))
         repeated = tuple(name for name in asked if name in newest.decided)
-        return [*made]
+        fits = check or fits_definition(newest)
+        return check_decisions(newest, asked, now_ms=now_ms, check=fits)
 
-    if not notes(state):
-        return Recorded(state, repeated)
-    state = await append_note(
-        port,
-        run_id,
-        notes,
-        note_id=f"decision-{(chance or SystemChance()).token()}",
-        lane="" if state.started is None else agent_lane(state.started.agent),
-        clock=time,
-    )
+    if notes(state):
+        note_id = f"decision-{(chance or SystemChance()).token()}"
+        state = await append_note(
+            port, run_id, notes, note_id=note_id, lane=state.main_lane, clock=time
+        )
     return Recorded(state, repeated)
 
 

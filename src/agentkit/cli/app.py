@@ -11,6 +11,7 @@ import click
 from agentkit.cli.accepting import COMMANDS as ACCEPTING
 from agentkit.cli.dispatching import COMMANDS as DISPATCHING
 from agentkit.cli.exits import EXIT_CODES, FAILED
+from agentkit.cli.inbox import COMMANDS as INBOX
 from agentkit.cli.keeping import COMMANDS
 from agentkit.cli.options import JSON_OUT, STORE, example
 from agentkit.cli.statuses import STATUSES
@@ -389,5 +390,5 @@ def crashtest(*, as_json: bool, **order: Unpack[CrashOrder]) -> None:
     crash(order, as_json=as_json)
 
 
-for command in (*COMMANDS, *STOPPING, *DISPATCHING, *ACCEPTING):
+for command in (*COMMANDS, *INBOX, *STOPPING, *DISPATCHING, *ACCEPTING):
     cli.add_command(command)

@@ -17,6 +17,7 @@ from agentkit.agents.checking import checked_start
 from agentkit.agents.decisions import NEED_VALUE
 from agentkit.cli.exits import FAILED, NEEDS_SOMEONE, OK
 from agentkit.cli.output import as_dict, at_time, emit_json, one_line, say, shorten
+from agentkit.cli.questions import asked_lines
 from agentkit.cli.reference import is_here, load_agent, load_recorded
 from agentkit.cli.session import (
     leave_interrupted,
@@ -28,7 +29,7 @@ from agentkit.core.contracts.errors import AgentkitError, InvalidDecision, RunIn
 from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
-from agentkit.core.contracts.types import JSON, Decision, Question, Scope, Wait
+from agentkit.core.contracts.types import JSON, Decision, Scope, Wait
 from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.places import in_memory, missing_file
@@ -258,7 +259,7 @@ def _report_to_a_person(result: AgentResult, resume: str) -> None:
         say(result.output)
     if result.suspended is not None:
         for question in result.suspended.questions:
-            say(_asked(question), error=True)
+            say("\n" + "\n".join(asked_lines(question, title=question.id)), error=True)
         for wait in result.suspended.waits:
             say(_waits_for(wait), error=True)
         first = [f" --answer {one.id}=…" for one in result.suspended.questions[:1]]
@@ -280,21 +281,3 @@ def _waits_for(wait: Wait) -> str:
     until = f" until {at_time(wait.until)}" if wait.until else ""
     what = f"event {one_line(wait.event)}" if wait.event else "time"
     return f"{one_line(wait.tool)} waits for {what}{until}"
-
-
-def _asked(question: Question) -> str:
-    return (
-        f"\n{question.id}: {one_line(question.prompt)}\n"
-        f"  call:    {one_line(question.tool)} {question.arguments}\n"
-        f"  answers: {', '.join(question.answers)}{_schema(question)}{_deadline(question)}"
-    )
-
-
-def _schema(question: Question) -> str:
-    return f" {one_line(question.schema)}" if question.schema else ""
-
-
-def _deadline(question: Question) -> str:
-    if not question.deadline:
-        return ""
-    return f"\n  until:   {at_time(question.deadline)}, then {question.on_deadline}"

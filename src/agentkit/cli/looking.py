@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from agentkit.cli.statuses import STATUSES
 from agentkit.cli.timeline import in_doubt, is_tombstone, timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
-from agentkit.core.contracts.heads import Row, RunSummary
+from agentkit.core.contracts.heads import TERMINAL_STATUSES, Row, RunSummary
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
@@ -43,14 +44,16 @@ def list_runs(
     _check(tenant, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        found = await _page(store.scoped(Scope(tenant=tenant)), status, agent, limit)
+        view = store.scoped(Scope(tenant=tenant))
+        found = await _page(view, status, agent, limit)
+        buried = await _buried(view, found)
         if as_json:
-            emit_json([_as_json(run) for run in found])
+            emit_json([_as_json(run, tombstone=run.run in buried) for run in found])
         elif not found:
             say("no runs", error=True)
         else:
             columns = ("run", "status", "agent", "age", "steps", "tokens", "why it waits")
-            print_table(columns, [_as_cells(run) for run in found])
+            print_table(columns, [_as_cells(run, tombstone=run.run in buried) for run in found])
         return OK
 
     run_command(store_url, work, as_json=as_json)
@@ -184,6 +187,16 @@ async def _page(
             return found[:limit]
 
 
+async def _buried(view: JournalPort, runs: Sequence[RunSummary]) -> set[str]:
+    """Those of which only the tombstone is left, which a list of summaries does not tell."""
+    buried = set()
+    for run in runs:
+        if run.summary.status in TERMINAL_STATUSES:
+            head = await view.head(run.run)
+            buried |= {run.run} if head is not None and head.tombstone else set()
+    return buried
+
+
 def _status(status: str, *, live: bool) -> str:
     return "interrupted" if status == "running" and not live else status
 
@@ -208,11 +221,12 @@ def _detail(run: RunSummary) -> Detail:
 
 def _why(run: RunSummary) -> str:
     detail = _detail(run)
-    if detail.questions:
-        return "; ".join(f"{q.id}: {q.kind} {q.tool}" for q in detail.questions)
+    asked = "; ".join(f"{q.id}: {q.kind} {q.tool}" for q in detail.questions)
+    if detail.parked:
+        return f"{detail.parked}: {detail.message}{f' ({asked})' if asked else ''}"
     if _shown_status(run) == "interrupted":
         return "its worker is gone; resume it"
-    return f"{detail.parked}: {detail.message}" if detail.parked else detail.message
+    return asked or detail.message
 
 
 def _origin(parent: str, version: int) -> JSON:
@@ -223,8 +237,9 @@ def _age(run: RunSummary) -> float:
     return SystemClock().now() - run.summary.started_at / 1000
 
 
-def _as_cells(run: RunSummary) -> tuple[str, ...]:
+def _as_cells(run: RunSummary, *, tombstone: bool) -> tuple[str, ...]:
     summary = run.summary
+    why = "its entries are gone, its result is kept" if tombstone else _why(run)
     return (
         shorten(run.run, 60),
         _shown_status(run),
@@ -232,15 +247,16 @@ def _as_cells(run: RunSummary) -> tuple[str, ...]:
         ago(_age(run)),
         str(summary.iteration),
         str(summary.usage.total_tokens),
-        shorten(_why(run), 80),
+        shorten(why, 80),
     )
 
 
-def _as_json(run: RunSummary) -> dict[str, JSON]:
+def _as_json(run: RunSummary, *, tombstone: bool) -> dict[str, JSON]:
     summary, detail = run.summary, _detail(run)
     return {
         "run": run.run,
         "status": _shown_status(run),
+        "tombstone": tombstone,
         "agent": summary.agent,
         "task": detail.task,
         "age_seconds": round(_age(run), 3),

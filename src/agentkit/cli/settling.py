@@ -93,11 +93,11 @@ def unpark_run(
     run_command(store_url, work, as_json=as_json)
 
 
-def checked_scope(run_id: str, tenant: str, *, as_json: bool) -> Scope:
+def checked_scope(run_id: str, tenant: str, user: str = "", *, as_json: bool) -> Scope:
     """The scope of a run, or leave with what is wrong with either."""
     try:
         check_id(run_id)
-        scope = Scope(tenant=tenant)
+        scope = Scope(tenant, user)
         scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
         leave_with(error, as_json=as_json)

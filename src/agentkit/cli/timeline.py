@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from agentkit.cli.output import ago, at_time, one_line, shorten
+from agentkit.cli.questions import asked_lines
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import JSON
 from agentkit.state.journal.fold import RunState
@@ -28,12 +29,7 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         yield ""
     for question in state.questions:
         yield ""
-        yield f"open {question.id}: {one_line(question.prompt)}"
-        yield f"  call:    {one_line(question.tool)} {question.arguments}"
-        schema = f" {one_line(question.schema)}" if question.schema else ""
-        yield f"  answers: {', '.join(question.answers)}{schema}"
-        if question.deadline:
-            yield f"  until:   {at_time(question.deadline)}, then {question.on_deadline}"
+        yield from asked_lines(question, title=f"open {question.id}")
     for wait in state.waits if state.status == "suspended" else ():
         yield ""
         until = f" until {at_time(wait.until)}" if wait.until else ""
