@@ -10,7 +10,7 @@ code that shares nothing with them.
 | I1 | no call is started after its outcome, and none runs more often than it has intents |
 | I2 | effects of one key: one, and one more for each human who said "run again"; no key twice |
 | I3 | each event told stands in the journal with its text; the result is that; messages are read |
-| I4 | one start; turns and versions 1, 2, 3; notes, values of a call, and open intents once each |
+| I4 | one start, as submitted; turns, versions 1, 2, 3; notes, values and open intents once each |
 | I5 | seq without a gap; every earlier read is a prefix of the journal; the head fits its end |
 | I6 | epochs never fall along seq and in the head; no tool begins while a newer epoch has the run |
 | I7 | each request that left: every call one result, in order; all requests tell one past |
@@ -45,6 +45,7 @@ from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.testing import _call_rules as call_rules
 from agentkit.testing import _outer_rules as outer_rules
+from agentkit.testing import _start_rules as start_rules
 from agentkit.testing import _stop_rules as stop_rules
 from agentkit.testing import _wait_rules as wait_rules
 from agentkit.testing import _word_rules as word_rules
@@ -217,9 +218,7 @@ def _order(story: Story) -> Iterator[tuple[str, str]]:
     for identity, times in notes.items():
         if times > 1:
             yield "I4", f"the note {identity} was recorded {times} times"
-    starts = story.of("run_started")
-    if story.facts and (len(starts) != 1 or story.facts[0].kind != "run_started"):
-        yield "I4", f"the run has {len(starts)} start entries, or one that is not its first"
+    yield from start_rules.beginnings(story)
 
 
 def _numbers(story: Story) -> Iterator[tuple[str, str]]:
