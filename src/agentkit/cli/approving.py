@@ -220,5 +220,7 @@ def _told(question: str, decision: Decision, recorded: Recorded, given: Given) -
         return f"recorded: {answer}. The run is paused: agentkit unpause {state.run_id}"
     left = ", ".join(one.id for one in state.questions)
     still = f" Still open: {left}." if left else ""
+    if given["user"]:  # their runs are driven by programs alone
+        return f"recorded: {answer}.{still} A worker goes on with it."
     resume = resume_command(state.run_id, store_url=given["store"], tenant=given["tenant"])
     return f"recorded: {answer}.{still} A worker goes on with it, or: {resume}"

@@ -105,6 +105,7 @@ def _unfinished(head: Head, status: str) -> RunUnfinished:
         "`agentkit resume`",
         "parked": f"it is parked ({detail.parked}); resume it first, or cancel it",
         "saved": "it holds snapshots alone, and no conversation",
+        "submitted": "no worker has begun it yet",
     }.get(status)
     if now is None:
         works = head.held and not is_dead(head.owner, known_drives=known)
