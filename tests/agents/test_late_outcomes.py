@@ -1,6 +1,7 @@
 """Outcomes that come when their drive is ending, or has ended: none is lost."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -8,12 +9,13 @@ from typing import TypeVar
 
 import pytest
 
-from agentkit.agents import AgentResult
+from agentkit.agents import AgentResult, cancel
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.ports import JournalPort, ToolThreads
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.state.journal.lease import ThreadHeartbeat
 from agentkit.tools import ToolContext, tool
-from tests.agents.kit import RUN, TASK, agent_of, bodies_of, context
+from tests.agents.kit import RUN, TASK, agent_of, bodies_of, context, entries_of
 from tests.agents.test_interleavings import Elsewhere, asking, results_of, steal
 
 T = TypeVar("T")
@@ -158,3 +160,53 @@ async def test_an_outcome_that_comes_with_the_cancellation_is_kept() -> None:
     result = await agent.run(TASK, context(llm, store))
 
     assert ("done", [1]) == (result.output, runs)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_an_outcome_that_comes_after_a_cancel_is_logged_and_changes_nothing(
+    in_thread: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run has ended with the call in doubt, which is what its result and its entries go on to
+    say; the log tells what became of it.
+    """
+    entered, let_go = threading.Event(), threading.Event()
+
+    def work() -> str:
+        entered.set()
+        let_go.wait(WAIT)
+        return "sent"
+
+    @tool(name="send", side_effecting=True)
+    def send_in_thread() -> str:
+        return work()
+
+    @tool(name="send", side_effecting=True)
+    async def send_in_loop() -> str:
+        entered.set()
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        return "sent"
+
+    store, llm, heart = InMemoryCheckpointStore(), asking(), ThreadHeartbeat(start=lambda _: None)
+    agent = agent_of(send_in_thread if in_thread else send_in_loop)
+    running = asyncio.create_task(agent.run(TASK, context(llm, store, heartbeat=heart)))
+    await asyncio.to_thread(entered.wait, WAIT)
+    await cancel(store, RUN, reason="wrong order")
+    heart.tick()
+    result = await running
+    before = await entries_of(store)
+    let_go.set()
+    async with asyncio.timeout(WAIT):
+        while "late outcome" not in caplog.text:  # noqa: ASYNC110 - a log has no news
+            await asyncio.sleep(0)
+    again = await agent.run(TASK, context(llm, store))
+
+    assert "cancelled" == result.stop_reason
+    assert f"run '{RUN}': a late outcome is not recorded (call 1.0 ended: ok)" in caplog.text
+    assert "it has ended (cancelled) meanwhile" in caplog.text
+    assert before == await entries_of(store)
+    assert (result.stop_reason, result.message) == (again.stop_reason, again.message)
+    assert ["in_doubt"] == [one.outcome for one in await bodies_of(store, e.ToolFinished)]
+    [told] = await results_of(store)
+    assert "may or may not have taken effect" in told

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from agentkit.agents.decide import open_turn
 from agentkit.agents.spec import AgentSpec
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import RunError, StoreError
+from agentkit.core.contracts.errors import NoteRefused, RunError, StoreError
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Journal
 from agentkit.state.journal.lanes import OPEN_OUTCOMES
@@ -44,26 +44,33 @@ class Reports:
         task.add_done_callback(_on_their_way.discard)
 
     async def tell(self, finished: Sequence[e.ToolFinished]) -> None:
-        """Tell of those that are still in doubt. A store that fails is logged, not raised."""
+        """Tell of those that are still in doubt. A run that has ended takes nothing any more: that
+        is logged, and so is a store that fails.
+        """
         known = [one for one in finished if one.outcome not in OPEN_OUTCOMES]
         if not known:
             return
         run_id = self._journal.state.run_id
+
+        def build(state: RunState) -> list[e.OutcomeReported]:
+            if state.end is not None:
+                raise NoteRefused(f"it has ended ({state.status}) meanwhile", run_id=run_id)
+            return _notes(state, self._spec, known)
+
         try:
             await self._journal.note(
-                lambda state: _notes(state, self._spec, known),
-                note_id=f"outcome-{self._token()}",
-                lane=self._spec.lane,
+                build, note_id=f"outcome-{self._token()}", lane=self._spec.lane
             )
         except (StoreError, RunError) as error:
-            _log.warning("run %r: a late outcome is not recorded: %s", run_id, error)
+            told = ", ".join(f"call {one.turn}.{one.index} ended: {one.outcome}" for one in known)
+            _log.warning("run %r: a late outcome is not recorded (%s): %s", run_id, told, error)
 
 
 def _notes(
     state: RunState, spec: AgentSpec, finished: Sequence[e.ToolFinished]
 ) -> list[e.OutcomeReported]:
     turn = open_turn(state, spec)
-    if turn is None or state.end is not None:
+    if turn is None:
         return []
     return [
         e.OutcomeReported(one.turn, one.index, one.attempt, one.outcome, one.content)
