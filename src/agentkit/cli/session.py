@@ -23,6 +23,7 @@ from agentkit.core.contracts.errors import (
 )
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import open_store
+from agentkit.state.checkpoints.adapters.url import masked_url
 from agentkit.state.checkpoints.places import in_memory, missing_file
 
 __all__ = [
@@ -113,9 +114,11 @@ def resume_command(
 ) -> str:
     """The command that carries the run on, as it can be pasted into this shell.
 
-    What was given as an option is needed again; what the environment says will be there.
+    What was given as an option is needed again, but for a password, which is shown to nobody; what
+    the environment says will be there.
     """
-    given = {"--store": store_url, "--tenant": tenant, "--agent": agent, "--model": model}
+    store = masked_url(store_url) if store_url else None
+    given = {"--store": store, "--tenant": tenant, "--agent": agent, "--model": model}
     words = [word for option, value in given.items() if value for word in (option, value)]
     return join(["agentkit", "resume", run_id, *words])
 

@@ -153,8 +153,8 @@ def _translate(exc: psycopg.Error, where: str) -> StoreError:
         )
     if state == _CANCELLED:
         return StoreUnreachable(
-            f"the store {where}: the server has cancelled this ({text}). Nothing was written. Where "
-            f"role or database have a statement_timeout, let it be longer, and try again."
+            f"the store {where}: the server has cancelled this ({text}). Nothing was written. "
+            f"Where role or database have a statement_timeout, let it be longer, and try again."
         )
     if type(exc).__module__.startswith("psycopg_pool"):
         return StoreUnreachable(

@@ -9,14 +9,14 @@ from urllib.parse import unquote
 from agentkit.core.contracts.errors import InvalidStoreUrl
 from agentkit.core.contracts.ports import JournalPort
 
-__all__ = ["open_store"]
+__all__ = ["masked_url", "open_store"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _USERINFO = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*:/+)?[^:@]*:).*@", re.DOTALL)
 _NO_PORT = re.compile(r"(://[^@/?#:]+:)(?!\d*(?:[/?#,]|$))[^@/?#]+")
 _SECRET = re.compile(
-    r"((?:password|passwd|pwd|secret|token|key)[a-z_]*\s*=\s*)('[^']*'|[^&;#\s]*)", re.IGNORECASE
+    r"((?:pass|pwd|secret|token|key)[a-z_]*\s*=\s*)('[^']*'|[^&;#\s]*)", re.IGNORECASE
 )
 _KNOWN = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database, "
@@ -51,38 +51,44 @@ def open_store(url: str) -> JournalPort:
     if match is None:
         if url.endswith(_FILE_SUFFIXES):
             return _file(url)
-        raise InvalidStoreUrl(f"{_masked(url)!r} is not a store URL. Known ones: {_KNOWN}.")
+        raise InvalidStoreUrl(f"{masked_url(url)!r} is not a store URL. Known ones: {_KNOWN}.")
     scheme, rest = match[1].lower(), match[2]
     if scheme not in _STORES:
         from agentkit.state.checkpoints.adapters._plugins import plugin_store
 
-        store = plugin_store(scheme, url, shown=_masked(url))
+        store = plugin_store(scheme, url, shown=masked_url(url))
         if store is not None:
             return store
         raise InvalidStoreUrl(
-            f"{_masked(url)!r} names the store {scheme!r}, which is unknown. Known ones: {_KNOWN}."
+            f"{masked_url(url)!r} names the store {scheme!r}, which is unknown. Known ones: "
+            f"{_KNOWN}."
         )
     return _STORES[scheme](url, rest)
+
+
+def masked_url(url: str) -> str:
+    """The URL with `***` for what may be a password in it, for people to read."""
+    return _SECRET.sub(r"\1***", _NO_PORT.sub(r"\1***", _USERINFO.sub(r"\1***@", url)))
 
 
 def _memory(url: str, rest: str) -> JournalPort:
     from agentkit.state.checkpoints.adapters.memory import InMemoryCheckpointStore
 
     if rest not in {"", "/"}:
-        raise InvalidStoreUrl(f"{_masked(url)!r}: nothing can follow memory://")
+        raise InvalidStoreUrl(f"{masked_url(url)!r}: nothing can follow memory://")
     return InMemoryCheckpointStore()
 
 
 def _sqlite(url: str, rest: str) -> JournalPort:
     if not rest.startswith("/"):
         raise InvalidStoreUrl(
-            f"{_masked(url)!r} has too few slashes: sqlite:///relative.db has three and "
+            f"{masked_url(url)!r} has too few slashes: sqlite:///relative.db has three and "
             f"sqlite:////absolute.db has four"
         )
     if "?" in rest or "#" in rest:
         raise InvalidStoreUrl(
-            f"{_masked(url)!r}: a sqlite URL takes no options; write %3F and %23 for ? and # in a "
-            f"file name"
+            f"{masked_url(url)!r}: a sqlite URL takes no options; write %3F and %23 for ? and # in "
+            f"a file name"
         )
     return _file(unquote(rest[1:]))
 
@@ -101,14 +107,14 @@ def _postgres(url: str, rest: str) -> JournalPort:
     schemas = [unquote(one.removeprefix("schema=")) for one in given if one.startswith("schema=")]
     others = "&".join(one for one in given if not one.startswith("schema="))
     if len(schemas) > 1:
-        raise InvalidStoreUrl(f"{_masked(url)!r} names more than one schema")
+        raise InvalidStoreUrl(f"{masked_url(url)!r} names more than one schema")
     conninfo = f"postgresql://{address}" + (f"?{others}" if others else "")
     try:
         if not schemas:
             return PostgresCheckpointStore(conninfo)
         return PostgresCheckpointStore(conninfo, schema=schemas[0])
     except InvalidStoreUrl as refused:
-        raise InvalidStoreUrl(f"{_masked(url)!r}: {refused}") from None
+        raise InvalidStoreUrl(f"{masked_url(url)!r}: {refused}") from None
 
 
 def _redis(url: str, rest: str) -> JournalPort:  # noqa: ARG001 (they share a signature)
@@ -117,7 +123,7 @@ def _redis(url: str, rest: str) -> JournalPort:  # noqa: ARG001 (they share a si
     try:
         return store_of_url(url)
     except InvalidStoreUrl as refused:
-        raise InvalidStoreUrl(f"{_masked(url)!r}: {refused}") from None
+        raise InvalidStoreUrl(f"{masked_url(url)!r}: {refused}") from None
 
 
 def _is_text(url: str) -> bool:
@@ -126,11 +132,6 @@ def _is_text(url: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _masked(url: str) -> str:
-    """The URL without passwords, for messages."""
-    return _SECRET.sub(r"\1***", _NO_PORT.sub(r"\1***", _USERINFO.sub(r"\1***@", url)))
 
 
 _STORES: dict[str, Callable[[str, str], JournalPort]] = {
