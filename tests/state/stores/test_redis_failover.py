@@ -267,7 +267,7 @@ async def test_sentinels_name_the_new_master(stores: list[Store]) -> None:
         stores.append(store := Store(servers.url, patience_seconds=100.0))
         lease = await started(store, "r", 3)
         wait_until(servers.in_step, what="the replica is in step")
-        servers.master.kill()
+        servers.lose_master()
 
         with pytest.raises(StoreFailedOver, match="a replica has taken the place"):
             await grow(store, lease, 4, 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentkit.testing.servers import RedisCluster, RedisSentinel, RedisServer, ServerFailed
+from agentkit.testing.servers._resp import ask
 from agentkit.testing.servers.processes import wait_until
 
 pytestmark = pytest.mark.redis
@@ -130,12 +131,32 @@ def test_a_stale_replica_is_promoted() -> None:
         group.master.ask("SET", "missed", "7")
         assert group.master.port == group.master_port()
 
-        group.master.kill()
+        group.lose_master()
         group.replica.start()
         group.wait_for_failover()
 
         assert group.replica.port == group.master_port()
         assert ["7", None] == group.replica.ask("MGET", "seen", "missed")
+
+
+@pytest.mark.slow
+def test_a_master_that_is_slow_is_not_replaced_before_it_is_lost() -> None:
+    """A busy machine that keeps it from answering for a moment does not spoil a test."""
+    with RedisSentinel(down_after_ms=200) as group:
+        group.master.pause()
+        wait_until(lambda: _silent_ms(group) > 1500, what="the master has been silent")
+        group.master.resume()
+        wait_until(lambda: _silent_ms(group) < 200, what="the master answers again")
+
+        assert group.master.port == group.master_port()
+        assert "slave" == group.replica.info("replication")["role"]
+
+
+def _silent_ms(group: RedisSentinel) -> int:
+    """For how long the sentinel has had no answer of the master."""
+    answer = ask(group.sentinel_ports[0], "SENTINEL", "MASTER", group.name)
+    assert isinstance(answer, list)
+    return int(str(answer[answer.index("last-ok-ping-reply") + 1]))
 
 
 def _setting(server: RedisServer, name: str) -> str:

@@ -118,7 +118,10 @@ class RedisServer:
         """
         if self.process is not None and self.process.alive:
             raise ServerFailed(f"this Redis runs already: pid {self.process.pid}")
-        options = [word for name, value in self._settings.items() for word in (f"--{name}", value)]
+        options = []
+        for name, value in self._settings.items():
+            # Before 7.0 a value of several words is not taken apart.
+            options += [f"--{name}", *([value] if name == "dir" else value.split(" "))]
         self.process = ServerProcess([self._bin, *options], folder=self.folder)
         wait_until(self._answers, what="Redis answers", server=self.process)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,9 @@ from agentkit.testing.servers.redis import AppendFsync, RedisServer
 
 __all__ = ["RedisSentinel"]
 
+_PATIENT_MS = 600_000
+_TILT_MS = 1000  # a sentinel whose machine was busy does nothing for so long; 30 s by itself
+
 _CONFIG = """\
 port {port}
 bind 127.0.0.1
@@ -34,12 +37,13 @@ sentinel failover-timeout {name} 1500
 class RedisSentinel:
     """A master, a replica in step with it, and sentinels that watch both. Starts at once.
 
-    Use it in a `with` statement. For a failover that loses a write: kill the replica, write, kill
-    the master, start the replica.
+    Use it in a `with` statement. The sentinels are patient until `lose_master`: a master that a
+    busy machine keeps from answering for a moment is not replaced. For a failover that loses a
+    write: kill the replica, write, lose the master, start the replica.
 
     Args:
         sentinels: how many; more than half of them have to agree.
-        down_after_ms: after which a master that does not answer is replaced.
+        down_after_ms: after which a master that was lost is replaced.
         appendonly, appendfsync: as of `RedisServer`, for both servers.
 
     Attributes:
@@ -64,6 +68,7 @@ class RedisSentinel:
         appendfsync: AppendFsync = "everysec",
     ) -> None:
         self.sentinel_ports: list[int] = []
+        self._down_after_ms = down_after_ms
         with ExitStack() as stack:
             server = partial(RedisServer, appendonly=appendonly, appendfsync=appendfsync)
             self.master = stack.enter_context(server())
@@ -71,7 +76,7 @@ class RedisSentinel:
             self.replica = stack.enter_context(server(settings=replicaof))
             wait_until(self.in_step, what="the replica is in step with its master")
             for _ in range(sentinels):
-                self._start_sentinel(stack, sentinels // 2 + 1, down_after_ms)
+                self._start_sentinel(stack, sentinels // 2 + 1)
             wait_until(self._is_known, what="the sentinels know the replica and each other")
             self._stack = stack.pop_all()
 
@@ -116,8 +121,15 @@ class RedisSentinel:
             and rewrites == {"0"}
         )
 
+    def lose_master(self) -> None:
+        """SIGKILL the master; from now on the sentinels look for a new one."""
+        self.master.kill()
+        for port in self.sentinel_ports:
+            down_after = ("down-after-milliseconds", str(self._down_after_ms))
+            ask(port, "SENTINEL", "SET", self.name, *down_after)
+
     def wait_for_failover(self) -> None:
-        """Wait until the replica is the master and takes writes.
+        """Wait until the replica is the master and takes writes, after `lose_master`.
 
         Raises:
             ServerFailed: it did not become it.
@@ -128,7 +140,7 @@ class RedisSentinel:
         """End all of them and remove their folders."""
         self._stack.close()
 
-    def _start_sentinel(self, stack: ExitStack, quorum: int, down_after_ms: int) -> None:
+    def _start_sentinel(self, stack: ExitStack, quorum: int) -> None:
         port, folder = take_port(), make_folder("sentinel")
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         config = folder / "sentinel.conf"
@@ -139,7 +151,7 @@ class RedisSentinel:
                 name=self.name,
                 master=self.master.port,
                 quorum=quorum,
-                down_after_ms=down_after_ms,
+                down_after_ms=_PATIENT_MS,
             )
         )
         shutil.chown(config, folder.owner())  # a sentinel writes what it learns into it
@@ -147,11 +159,16 @@ class RedisSentinel:
         stack.callback(process.kill)
         self.sentinel_ports.append(port)
         wait_until(lambda: _answers(port), what="the sentinel answers", server=process)
+        with suppress(ServerFailed):  # before 7.0 there is no such command
+            ask(port, "SENTINEL", "DEBUG", "tilt-period", str(_TILT_MS))
 
     def _is_known(self) -> bool:
         others = str(len(self.sentinel_ports) - 1)
         for port in self.sentinel_ports:
-            answer = ask(port, "SENTINEL", "MASTER", self.name)
+            try:
+                answer = ask(port, "SENTINEL", "MASTER", self.name)
+            except ServerFailed:
+                return False
             if not isinstance(answer, list):
                 return False
             facts = dict(zip(answer[::2], answer[1::2], strict=True))
@@ -162,9 +179,9 @@ class RedisSentinel:
     def _is_promoted(self) -> bool:
         try:
             role = self.replica.info("replication")["role"]
+            return role == "master" and self.master_port() == self.replica.port
         except ServerFailed:
             return False
-        return role == "master" and self.master_port() == self.replica.port
 
 
 def _answers(port: int) -> bool:
