@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
@@ -313,6 +314,35 @@ async def test_a_commit_is_durable_whatever_the_database_is_set_to(
             shown.append(db.execute(look).fetchone())
             db.commit()
     assert [("on", "1234ms"), ("off", "0")] == shown
+
+
+async def test_a_release_is_in_the_commit_of_its_rows(
+    desk: Desk, store: PostgresCheckpointStore
+) -> None:
+    """Nobody finds the last entry and the lease still held, whenever the worker dies."""
+    lease = await started(store, "r")
+
+    await store.append("r", rows(2), after=1, lease=lease, summary=summary("done"), release=True)
+
+    one = "SELECT r.owner, r.xmin = e.xmin FROM {s}.agentkit_run r JOIN {s}.agentkit_entry e"
+    assert [("", True)] == desk.sql(f"{one} USING (number) WHERE e.seq = 2")
+
+
+async def test_leases_and_epochs_go_by_the_servers_clock_alone(
+    desk: Desk, store: PostgresCheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker whose clock is hours ahead takes no run that is held, and no later epoch."""
+    await store.acquire("r", "worker", TTL_SECONDS)
+    ahead = time.time() + 7_200.0
+    monkeypatch.setattr(time, "time", lambda: ahead)
+
+    with pytest.raises(RunInUse) as refused:
+        await store.acquire("r", "other", TTL_SECONDS)
+    new = await store.acquire("new", "other", TTL_SECONDS)
+
+    assert 0 < refused.value.expires_in_seconds <= TTL_SECONDS
+    assert new.epoch < ahead * 1000
+    assert [] == desk.sql("SELECT 1 FROM {s}.agentkit_run WHERE expires_ms > %s", ahead * 1000)
 
 
 async def test_an_entry_that_stands_where_the_head_ends_is_damage(
