@@ -10,7 +10,7 @@ import itertools
 
 from agentkit.agents import add_message, cancel, pause, record_decisions
 from agentkit.core.contracts.errors import AlreadyDecided, InvalidDecision, NoteRefused
-from agentkit.core.contracts.types import JSON, Decision
+from agentkit.core.contracts.types import JSON, Decision, Question
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load
 from agentkit.testing.simulation._outside import HERE, RUN, Word
@@ -20,6 +20,11 @@ from agentkit.testing.simulation._workers import EXPECTED, Inhabitant
 __all__ = ["Decider", "Messenger", "Stopper"]
 
 _ANSWERS = ("approve", "reject", "edit", "answer", "run_again", "skip", "failed", "maybe")
+
+
+def _anything_goes(question: Question, decision: Decision) -> None:
+    """Somebody who does not know what the tool takes: a worker will find out."""
+    del question, decision
 
 
 class Decider(Inhabitant):
@@ -77,7 +82,12 @@ class Decider(Inhabitant):
     async def _told(self, name: str, decision: Decision) -> tuple[str, str]:
         try:
             done = await record_decisions(
-                self.store, RUN, {name: decision}, clock=self.clock, chance=self.chance
+                self.store,
+                RUN,
+                {name: decision},
+                clock=self.clock,
+                chance=self.chance,
+                check=self._dice.choice((None, _anything_goes)),
             )
         except AlreadyDecided as error:
             return "too late", str(error)

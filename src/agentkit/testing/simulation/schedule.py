@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -190,10 +191,7 @@ class _Schedule:
 
     def play(self) -> Outcome:
         """Let it all happen, and judge."""
-        weather = self.weather
-        rested = self.world.run(
-            lambda: (weather.settled_from if weather.calm else 1e9) + LIVENESS_SECONDS
-        )
+        rested = self.world.run(self._deadline)
         for process in self._living:
             process.kill()
         rows = self._rows()
@@ -207,7 +205,7 @@ class _Schedule:
             virtual_seconds=self.world.now,
             completed=end == "finished",
             cancelled=end == "cancelled",
-            faults=dict(sorted(weather.fired.items())),
+            faults=dict(sorted(self.weather.fired.items())),
             takeovers=self.witness.takeovers,
             seen=seen_in(story, self.outside),
             calls=dict(sorted(Counter(POLICIES[one.name] for one in story.calls.values()).items())),
@@ -215,6 +213,13 @@ class _Schedule:
             asked_for=asked_for,
             trace=tuple(self.world.lines or ()),
         )
+
+    def _deadline(self) -> float:
+        """When the run must have ended; once it has, everybody may take their time to notice."""
+        weather = self.weather
+        if self.witness.ended or not weather.calm:
+            return math.inf
+        return weather.settled_from + LIVENESS_SECONDS
 
     # --- inhabitants ---
 
