@@ -15,11 +15,9 @@ from agentkit.testing.crash import ForkServer
 from tests.dispatch.fleet import HERE, POISON, Fleet
 
 RUNS = ("a", "b", "c")
-STORES = [
-    "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("redis", marks=pytest.mark.redis),
-]
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+REDIS = pytest.param("redis", marks=pytest.mark.redis)
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,7 @@ def _kill_at(fleet: Fleet, number: int) -> bool:
     return died
 
 
-@pytest.mark.parametrize("first", range(1, 75, 8))
+@pytest.mark.parametrize("first", range(2, 75, 18))
 def test_runs_survive_a_kill_of_their_worker(
     server: ForkServer, tmp_path: Path, first: int
 ) -> None:
@@ -86,8 +84,8 @@ def url(request: pytest.FixtureRequest, store: str) -> str:
     return str(request.getfixturevalue("redis_url")) if store == "redis" else ""
 
 
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("store", ["sqlite", POSTGRES, REDIS])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=SLOW), 3])
 def test_workers_share_a_store(tmp_path: Path, url: str, workers: int) -> None:
     """Each of twelve runs is driven by one of them at a time; no effect is doubled or lost."""
     runs = [f"r{number}" for number in range(12)]
@@ -109,7 +107,14 @@ def test_workers_share_a_store(tmp_path: Path, url: str, workers: int) -> None:
     assert [] == fleet.events("failed")
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "store",
+    [
+        "sqlite",
+        pytest.param("postgres", marks=[pytest.mark.postgres, SLOW]),
+        pytest.param("redis", marks=[pytest.mark.redis, SLOW]),
+    ],
+)
 def test_a_worker_takes_over_what_a_killed_one_had_while_it_works(tmp_path: Path, url: str) -> None:
     """Two share a store; one is killed in the middle of a tool, and the other needs no restart."""
     runs = [f"r{number}" for number in range(6)]

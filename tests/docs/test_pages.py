@@ -17,7 +17,7 @@ PAGES = sorted(
     if page.stem not in ON_SERVERS
 )
 
-LONG = {"crash-test-your-agent", "back-up-and-move"}
+LONG = {"crash-test-your-agent", "back-up-and-move", "run-a-worker"}
 """Pages that are read among the slow tests."""
 
 
