@@ -14,6 +14,16 @@ PAGE = ROOT / "docs" / "explanation" / "proof.md"
 MUTANTS = mutants()
 
 
+def servers_of(mutant: Mutant) -> tuple[str, ...]:
+    """The servers that its test needs, by its name; a mark of the same name asks for one."""
+    return tuple(kind for kind in ("postgres", "pgbouncer", "redis") if kind in mutant.test)
+
+
+def asking_for(servers: tuple[str, ...]) -> list[pytest.MarkDecorator]:
+    """The marks."""
+    return [getattr(pytest.mark, kind) for kind in servers]
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A new folder with a short name: some of the tests open sockets below theirs."""
@@ -23,7 +33,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(one, id=one.name, marks=asking_for(servers_of(one))) for one in MUTANTS]
+)
 def test_a_planted_bug_is_seen(mutant: Mutant, folder: Path) -> None:
     """The test that is named for it fails, by an assertion, on the package with the bug."""
     package = plant(folder, mutant.name, mutant.edits)
@@ -39,9 +51,16 @@ def test_a_planted_bug_is_seen(mutant: Mutant, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_without_a_bug_the_same_tests_pass(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "servers",
+    [
+        pytest.param(servers, id=" ".join(servers) or "no server", marks=asking_for(servers))
+        for servers in sorted({servers_of(mutant) for mutant in MUTANTS})
+    ],
+)
+def test_without_a_bug_the_same_tests_pass(servers: tuple[str, ...], folder: Path) -> None:
     """What fails on a mutant fails because of the mutant."""
-    tests = sorted({mutant.test for mutant in MUTANTS})
+    tests = sorted({mutant.test for mutant in MUTANTS if servers_of(mutant) == servers})
     package = plant(folder, "none", [])
 
     verdict = run(package, tests, seconds=540)
