@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.timeout(300)]
 JOBS = 2
 
 
-def test_f055_a_failover_under_load_stops_runs_and_doubles_nothing(tmp_path: Path) -> None:
+def test_a_failover_under_load_stops_runs_and_doubles_nothing(tmp_path: Path) -> None:
     """Runs that the old master had are stopped wherever they were met; once accepted they finish
     from what the replica has, and runs that begin afterwards are not stopped at all.
     """
