@@ -35,6 +35,8 @@ from agentkit.tools import tool
 
 HERE = "tests.dispatch.fleet:work"
 POISON = "poison"
+SLOW = "slow"
+"""Runs whose ids begin so kill their worker, or need longer for an answer than that takes."""
 _TOOLS: dict[str, ToolKind] = {"lookup": "read", "upsert": "idempotent", "notify": "plain"}
 _WORDS = {"lookup": "value of", "upsert": "stored", "notify": "sent"}
 _MOST_WORKERS = 12
@@ -120,6 +122,8 @@ class _PerRun:
 
     async def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         run = request.messages[0].content.split()[-1]
+        if run.startswith(SLOW):
+            await SystemClock().sleep(0.2)
         llm = FakeLLM(lambda messages: answer(messages, self._steps))
         if run.startswith(POISON):
             llm = FakeLLM(lambda _: Turn("", tool_calls=(ToolCall("c", "die", {}),)))

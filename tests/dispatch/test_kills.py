@@ -12,12 +12,12 @@ import pytest
 
 from agentkit.core.runtime.context import MAX_RECOVERIES
 from agentkit.testing.crash import ForkServer
-from tests.dispatch.fleet import HERE, POISON, Fleet
+from tests.dispatch.fleet import HERE, POISON, SLOW, Fleet
 
 RUNS = ("a", "b", "c")
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 REDIS = pytest.param("redis", marks=pytest.mark.redis)
-SLOW = pytest.mark.slow
+LONG = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def url(request: pytest.FixtureRequest, store: str) -> str:
 
 
 @pytest.mark.parametrize("store", ["sqlite", POSTGRES, REDIS])
-@pytest.mark.parametrize("workers", [pytest.param(2, marks=SLOW), 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=LONG), 3])
 def test_workers_share_a_store(tmp_path: Path, url: str, workers: int) -> None:
     """Each of twelve runs is driven by one of them at a time; no effect is doubled or lost."""
     runs = [f"r{number}" for number in range(12)]
@@ -111,8 +111,8 @@ def test_workers_share_a_store(tmp_path: Path, url: str, workers: int) -> None:
     "store",
     [
         "sqlite",
-        pytest.param("postgres", marks=[pytest.mark.postgres, SLOW]),
-        pytest.param("redis", marks=[pytest.mark.redis, SLOW]),
+        pytest.param("postgres", marks=[pytest.mark.postgres, LONG]),
+        pytest.param("redis", marks=[pytest.mark.redis, LONG]),
     ],
 )
 def test_a_worker_takes_over_what_a_killed_one_had_while_it_works(tmp_path: Path, url: str) -> None:
@@ -158,17 +158,19 @@ def test_f068_a_run_that_kills_its_workers_is_parked_and_stops_no_other(
     server: ForkServer, tmp_path: Path
 ) -> None:
     """A supervisor starts the next worker at once. After so many deaths the run is parked, which is
-    told once; the runs beside it end, and later workers let it be.
+    told once; the runs beside it end, though none of them gets any further in the time that it
+    takes to die, and later workers let it be.
     """
-    with Fleet(tmp_path / "fleet", server, runs=[POISON, "a", "b"]) as fleet:
+    runs = [f"{SLOW}-a", f"{SLOW}-b", f"{SLOW}-c"]
+    with Fleet(tmp_path / "fleet", server, runs=[POISON, *runs]) as fleet:
         ends = []
-        for _ in range(3 * MAX_RECOVERIES):
-            ends.append(fleet.worker(concurrency=2).how)
+        for _ in range(4 * MAX_RECOVERIES):
+            ends.append(fleet.worker().how)
             fleet.decide()
         statuses = fleet.statuses()
-        fleet.runs = ["a", "b"]
+        fleet.runs = runs
 
         assert 1 + MAX_RECOVERIES == ends.count("killed")
-        assert {POISON: "parked", "a": "done", "b": "done"} == statuses
+        assert {POISON: "parked"} | dict.fromkeys(runs, "done") == statuses
         assert [("parked", POISON)] == fleet.events("parked")
         fleet.judge()

@@ -7,7 +7,7 @@ next, so any number of them may share a store, and none of them is needed to kee
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from agentkit.agents import Agent
@@ -27,6 +27,7 @@ from agentkit.core.runtime import Services
 from agentkit.dispatch.driving import agents_by_name, drive_run
 from agentkit.dispatch.events import WorkerEvent, about, how_it_went, why_due
 from agentkit.dispatch.picking import Key, Rests, key_of, next_rest, pick
+from agentkit.dispatch.suspects import Suspects
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.journal.drives import drives_of, known
 from agentkit.state.journal.owner import is_dead
@@ -101,6 +102,7 @@ class Worker:
         self._tell = on_event
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._rests = Rests(self._services.clock.elapsed)
+        self._suspects = Suspects(self._store)
         self._news = asyncio.Event()
         self._stop_at: float | None = None
         self._answered = False
@@ -158,7 +160,7 @@ class Worker:
     async def _take(self) -> int:
         """Begin to drive what is due, as far as there is room; how many runs."""
         try:
-            due = await self._look()
+            chosen = await self._choose()
         except StoreUnreachable as error:
             if not self._answered:
                 raise
@@ -169,18 +171,21 @@ class Worker:
         if self._outage_seconds:
             self._tell(WorkerEvent("back", "the store answers again"))
         self._answered, self._outage_seconds = True, 0.0
-        chosen = pick(
-            due,
-            beside={*self._tasks, *self._rests.resting()},
-            free=self._concurrency - len(self._tasks),
-            spread=self._services.chance.fraction(),
-            is_dead=partial(is_dead, known_drives=known),
-        )
         for one in [] if self._stop_at is not None else chosen:
             task = asyncio.get_running_loop().create_task(self._drive(one))
             self._tasks[key_of(one)] = task
             task.add_done_callback(partial(self._over, key_of(one)))
         return len(chosen)
+
+    async def _choose(self) -> Sequence[Claimable]:
+        chosen = pick(
+            await self._look(),
+            beside={*self._tasks, *self._rests.resting()},
+            free=self._concurrency - len(self._tasks),
+            spread=self._services.chance.fraction(),
+            is_dead=partial(is_dead, known_drives=known),
+        )
+        return await self._suspects.apart(chosen, driven=self._tasks.keys())
 
     async def _look(self) -> list[Claimable]:
         """Runs that want a worker; those that are not to be taken crowd none of the others out."""
