@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentkit.agents import Agent
@@ -29,7 +30,7 @@ def workers() -> Iterator[ForkServer]:
         yield server
 
 
-def _evidence(folder: Folder) -> Evidence:
+def _evidence(folder: Folder, *, output: str | None) -> Evidence:
     async def read(store: JournalPort) -> Evidence:
         evidence = Evidence(
             run=RUN,
@@ -38,7 +39,7 @@ def _evidence(folder: Folder) -> Evidence:
             effects=tuple(folder.effects.read()),
             answers=tuple(folder.answers.read()),
             tools=TOOLS,
-            output=EXPECTED,
+            output=output,
         )
         await store.aclose()
         return evidence
@@ -47,29 +48,41 @@ def _evidence(folder: Folder) -> Evidence:
 
 
 @pytest.mark.slow
-def test_f027_f038_a_worker_is_killed_at_every_border_of_waiting(
-    workers: ForkServer, tmp_path: Path
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("cancels", [False, True])
+def test_f027_f038_f069_a_worker_is_killed_at_every_border_of_waiting(
+    workers: ForkServer, tmp_path: Path, cancels: bool
 ) -> None:
-    """Approval, answer and event are each applied once, whoever died where: one payment with the
-    edited amount, one order, and the answer of an undisturbed run.
+    """Pause, approval, answer, event, time and what the model asks a person count once each,
+    whoever died where: one payment with the edited amount, one order, and the answer of an
+    undisturbed run. Where somebody cancels it while it waits, it ends so, and nothing is ordered.
     """
     killed: Counter[str] = Counter()
-    for border in range(1, 200):
+    for border in range(1, 300):
         path = tmp_path / str(border)
         path.mkdir()
-        first = workers.run({"folder": str(path), "at": border})
-        last = workers.run({"folder": str(path)})
+        first = workers.run({"folder": str(path), "at": border, "cancel": cancels})
+        last = workers.run({"folder": str(path), "cancel": cancels})
         folder = Folder(path)
-        found = check(_evidence(folder))
+        evidence = _evidence(folder, output=None if cancels else EXPECTED)
+        found = check(evidence)
+        kinds = Counter(msgspec.json.decode(row.body)[5]["type"] for row in evidence.rows)
 
         assert "completed" == last.how, last.detail
         assert not found, f"border {border} ({folder.borders.kills()}): {report(found)}"
-        assert Counter(pay=1, order=1) == Counter(one.tool for one in folder.effects.effects())
+        effects = Counter(one.tool for one in folder.effects.effects())
+        assert Counter(pay=1) + Counter(order=0 if cancels else 1) == effects
+        assert (1, int(cancels)) == (kinds["pause_asked"], kinds["cancelled"])
+        assert (1 - int(cancels),) * 3 == (
+            kinds["event_received"],
+            kinds["wait_ended"],
+            kinds["finished"],
+        )
         killed.update(folder.borders.kills())
         if first.how == "completed":
             break
 
-    assert killed.total() > 40
+    assert killed.total() > (40 if cancels else 70)
     assert {"note:before", "note:after", "release:after", "effect:after"} <= set(killed)
 
 
