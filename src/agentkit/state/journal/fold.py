@@ -10,6 +10,7 @@ from collections.abc import Callable
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import Usage
+from agentkit.state.journal.codec import damaged
 from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
 from agentkit.state.journal.run_facts import RunFacts
 from agentkit.state.journal.waits import begin_input, begin_wait, question_of, wait_asked
@@ -222,6 +223,8 @@ def _remember_refusal(state: RunState, digest: str, decision: e.Decided) -> None
 
 def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     """What was folded so far is another run's past: nothing of it is to be paid or mended here."""
+    if any(_call(state.main, edit.turn, edit.index) is None for edit in body.edits):
+        raise damaged(state.run_id, entry.seq, "it changes a result of a call that is not there")
     state.forked = body
     if body.task:
         _carried_on(state, body)
