@@ -3,7 +3,7 @@ done or paid again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from agentkit.core.contracts.errors import (
     RunUnfinished,
     VersionNotFound,
 )
-from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.heads import Lease, Row
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Decision, Message, Native, Scope
 from agentkit.core.testing import FakeLLM, Turn
@@ -64,6 +64,36 @@ class _Flipped(StoreWrapper):
             body = rows[2].body
             rows[2] = Row(3, body[:-1] + bytes([body[-1] ^ 1]), rows[2].check)
         return rows
+
+
+class _Elsewhere(StoreWrapper):
+    """The same data, as another process has it: its drives are not those of this one."""
+
+    @property
+    def location(self) -> str:
+        """Another one."""
+        return f"{super().location} from elsewhere"
+
+
+class _Overtaken(StoreWrapper):
+    """Before the next lease is taken, something happens."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def acquire(
+        self,
+        run: str,
+        owner: str,
+        ttl_seconds: float,
+        *,
+        supersede: int | None = None,
+        above: int = 0,
+    ) -> Lease:
+        """Forward, after what happens."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().acquire(run, owner, ttl_seconds, supersede=supersede, above=above)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -322,20 +352,48 @@ async def test_two_runs_carry_on_the_same_conversation_at_once(store: JournalPor
     assert f"{MORE} r3" not in [one.content for one in await messages_of(store, "r2")]
 
 
-async def test_of_many_starts_of_one_new_run_one_begins_it(store: JournalPort) -> None:
-    """All get its result; its past is there once and its effect happens once."""
+@pytest.mark.parametrize("left", [True, False], ids=["left", "ended"])
+async def test_a_start_that_somebody_else_overtakes_finds_the_run_begun(left: bool) -> None:
+    """Between the look and the lease another worker begins the same run, and leaves it or ends it:
+    its past is there once, and its effect happens once.
+    """
     agent, effects = _buying()
     llm = _one_each()
+    memory = InMemoryCheckpointStore()
+    store, elsewhere = _Overtaken(memory), _Elsewhere(memory)
     await agent.run(TASK, context(llm, store))
 
-    results = [
-        await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN, wait_seconds=10)
-        for _ in range(3)
-    ]
+    async def other() -> None:
+        stream = agent.stream(MORE, context(llm, elsewhere, run_id="r2"), after=RUN)
+        await (anext(stream) if left else events_of(stream))
+        await stream.aclose()
 
-    assert {"2 in all"} == {one.output for one in results}
+    store.meanwhile = other
+    result = await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
+
+    assert "2 in all" == result.output
     assert 2 == len(effects)
     assert 1 == len(await bodies_of(store, e.Forked, "r2"))
+    await _sound(store, "r2")
+
+
+async def test_a_start_that_another_run_of_its_id_overtakes_is_refused() -> None:
+    """One without a past came between the look and the lease."""
+    agent, effects = _buying()
+    llm = _one_each()
+    memory = InMemoryCheckpointStore()
+    store, elsewhere = _Overtaken(memory), _Elsewhere(memory)
+    await agent.run(TASK, context(llm, store))
+
+    async def other() -> None:
+        await agent.run(MORE, context(llm, elsewhere, run_id="r2"))
+
+    store.meanwhile = other
+    with pytest.raises(RunIdReused, match="was started after no other run"):
+        await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
+
+    assert 2 == len(effects)
+    assert "Finished" == (await kinds_of(store, "r2"))[-1]
 
 
 async def test_the_limit_of_iterations_counts_the_new_run_s_own_answers() -> None:

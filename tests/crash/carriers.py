@@ -1,6 +1,8 @@
 """A worker that carries a finished conversation on, and may die anywhere in it."""
 
 import asyncio
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from agentkit.testing.crash import CrashingLLM, CrashingStore, CrashPlan, crashi
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.effects import EffectLog, KeyedSink
 from agentkit.testing.invariants import ToolKind
+from agentkit.testing.lines import JsonLines
 from agentkit.tools import Tool, ToolContext, tool
 
 FIRST, SECOND = "r1", "r2"
@@ -31,10 +34,12 @@ class Job(msgspec.Struct, frozen=True):
     Args:
         folder: where the run's facts are.
         at: the border at which to die.
+        together: how many processes wait for one another before they begin; 0 for none.
     """
 
     folder: str
     at: int | None = None
+    together: int = 0
 
 
 def warm_up() -> None:
@@ -48,7 +53,12 @@ def warm_up() -> None:
 def work(argument: JSONObject) -> None:
     """One process's life."""
     job = msgspec.convert(argument, Job)
-    asyncio.run(_carry_on(Folder(Path(job.folder)), job.at))
+    folder = Folder(Path(job.folder))
+    if job.together:
+        (folder.path / f"ready-{os.getpid()}").touch()
+        while len([*folder.path.glob("ready-*")]) < job.together:
+            time.sleep(0.001)
+    asyncio.run(_carry_on(folder, job.at, wait_seconds=30.0 if job.together else 0.0))
 
 
 async def first_conversation(folder: Folder) -> None:
@@ -61,11 +71,12 @@ async def first_conversation(folder: Folder) -> None:
     await store.aclose()
 
 
-async def _carry_on(folder: Folder, at: int | None) -> None:
+async def _carry_on(folder: Folder, at: int | None, *, wait_seconds: float) -> None:
     plan = CrashPlan(at, log=folder.borders)
     store = CrashingStore(folder.store(), plan)
     agent, context = _worker(store, plan, folder, SECOND)
-    await agent.run(MORE, context, after=FIRST)
+    result = await agent.run(MORE, context, after=FIRST, wait_seconds=wait_seconds)
+    JsonLines(folder.path / "told.jsonl").write({"output": result.output})
     await store.aclose()
 
 

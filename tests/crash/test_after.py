@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +13,11 @@ from agentkit.core.contracts.heads import Head, Row
 from agentkit.testing.crash import ForkServer
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Evidence, check, read_rows, report
+from agentkit.testing.lines import JsonLines
 from tests.agents.kit import kinds_of
 from tests.crash.carriers import EXPECTED, FIRST, SECOND, TOOLS, first_conversation
+
+STARTERS = 4
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,33 @@ def _look(folder: Folder) -> _Seen:
         return seen
 
     return asyncio.run(read())
+
+
+@pytest.mark.slow
+def test_of_four_processes_that_begin_the_same_run_at_once_one_does(
+    tmp_path: Path,
+) -> None:
+    """They start from one barrier and wait for one another's lease: the past is copied once, the
+    order is made once, and each of them gets the result.
+    """
+    folder = Folder(tmp_path)
+    asyncio.run(first_conversation(folder))
+
+    def begin(_: int) -> str:
+        with ForkServer("tests.crash.carriers:work") as server:
+            ended = server.run({"folder": str(tmp_path), "together": STARTERS})
+            return ended.how if not ended.detail else ended.detail
+
+    with ThreadPoolExecutor(STARTERS) as pool:
+        ends = list(pool.map(begin, range(STARTERS)))
+
+    seen = _look(folder)
+    assert ["completed"] * STARTERS == ends
+    told = [line["output"] for line in JsonLines(tmp_path / "told.jsonl").read()]
+    assert [EXPECTED] * STARTERS == told
+    assert 1 == len(folder.effects.effects())
+    assert 1 == seen.kinds.count("Forked")
+    assert seen.first[:-1] == seen.second[: len(seen.first) - 1]
 
 
 @pytest.mark.slow
