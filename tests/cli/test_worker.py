@@ -32,12 +32,13 @@ def _ended(worker: "subprocess.Popen[bytes]", number: signal.Signals) -> tuple[i
 def test_a_submitted_run_is_made_by_the_next_worker(shell: Shell) -> None:
     """The id is the answer; nothing is run or imported by the submission."""
     done = shell("submit", "agents:looker", "Look at a.", "--run-id", "r1")
-    waits = _statuses(shell)
+    waits, listed = _statuses(shell), shell("runs").out
     shown = shell("show", "r1").out
     worked = shell("worker", "agents:looker", "--until-idle")
 
     assert (0, "r1\n", "") == done
     assert {"r1": "submitted"} == waits
+    assert "no worker has begun it" in listed
     assert "submitted for agents:looker: Look at a." in shown
     assert 0 == worked.code
     assert "claimed r1 (agents:looker): it was submitted\n" in worked.err

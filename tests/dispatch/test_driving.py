@@ -10,6 +10,7 @@ from agentkit.core.contracts.errors import InvalidSpec, RunInUse, RunNotFound
 from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.types import Scope
 from agentkit.core.runtime import Invoker, Services
+from agentkit.core.runtime.context import Autonomy
 from agentkit.core.testing import FakeLLM
 from agentkit.dispatch import Driven, UnknownAgent, agents_by_name, drive_run
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
@@ -65,6 +66,30 @@ async def test_a_submitted_run_is_driven_until_it_waits_and_on_from_there() -> N
     ] == told
     assert [1, 0, 1, 0] == [len(one) for one in (first, none, second, nothing)]
     assert (RUN, "worker", "done") == (done.run_id, done.agent, done.result.output)
+
+
+@tool(side_effecting=True, requires_approval=True)
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+@pytest.mark.parametrize(("autonomy", "reason"), [("auto", "completed"), ("gated", "suspended")])
+async def test_what_the_run_was_submitted_with_decides_what_needs_approval(
+    autonomy: Autonomy, reason: str
+) -> None:
+    """A worker is neither stricter nor laxer than that."""
+    store, llm, agent = InMemoryCheckpointStore(), then(calls(call("pay"))), agent_of(pay)
+    await submit(store, RUN, TASK, agent="worker", autonomy=autonomy)
+
+    driven = await drive_run(
+        RUN,
+        agents=agents_by_name([agent]),
+        store=store,
+        services=Services(invoker=Invoker(llm)),
+    )
+
+    assert reason == driven.result.stop_reason
 
 
 async def test_a_run_whose_worker_died_is_taken_over() -> None:

@@ -1,7 +1,7 @@
 """The worker: what it takes, what it lets be, and how it leaves."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 import pytest
 
@@ -19,6 +19,7 @@ from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidSpec, StoreDamaged, StoreUnreachable
 from agentkit.core.contracts.heads import Claimable
+from agentkit.core.contracts.model import ModelReply, ModelRequest, TextDelta
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Message, Scope
 from agentkit.core.testing import FakeClock, FakeLLM, Turn
@@ -26,6 +27,7 @@ from agentkit.dispatch import Worker
 from agentkit.dispatch.worker import SURVEY_SECONDS
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, StoreWrapper
 from agentkit.state.journal.journal import load
+from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.tools import ToolContext, tool
 from tests.agents.kit import RUN, TASK, agent_of, call, calls, context, died_after, kinds_of, then
 from tests.dispatch.kit import SOON_SECONDS, Told, pass_time, worker_of, working
@@ -107,6 +109,51 @@ async def test_a_run_that_somebody_alive_holds_is_let_be() -> None:
 
     assert {"held": "submitted", "free": "done"} == await _statuses(store)
     assert [("claimed", "free"), ("ended", "free")] == told.of("claimed", "ended", "left", "failed")
+
+
+async def test_a_run_whose_holder_cannot_be_proved_dead_is_taken_when_its_lease_lapses() -> None:
+    """Not before: its worker may live on another machine."""
+    clock = FakeClock()
+    store, told = InMemoryCheckpointStore(clock=clock), Told()
+    await submit(store, RUN, TASK, agent="worker", clock=clock)
+    await store.acquire(RUN, "somebody elsewhere", LEASE_SECONDS)
+    began = clock.elapsed()
+    worker = worker_of([agent_of()], store, told, llm=FakeLLM("done"), clock=clock)
+
+    async with working(worker):
+        await pass_time(clock, told, "claimed")
+        waited = clock.elapsed() - began
+        await pass_time(clock, told, "ended")
+
+    assert LEASE_SECONDS <= waited <= LEASE_SECONDS + 1
+    assert ["its worker was gone"] == told.texts("claimed")
+
+
+async def test_f077_workers_that_are_replaced_again_and_again_use_up_nothing() -> None:
+    """Ten deploys during one slow answer: nobody died, so no recovery is counted, and the run is
+    not parked; each cut answer is listed as one that may have been paid.
+    """
+    store, asked = InMemoryCheckpointStore(), asyncio.Semaphore(0)
+
+    class Slow:
+        origin = "fake"
+
+        async def attempt(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+            asked.release()
+            await asyncio.Event().wait()
+            yield TextDelta("never")
+
+    await _submitted(store, RUN)
+    for _ in range(10):
+        worker = worker_of([agent_of()], store, Told(), llm=Slow(), grace_seconds=0.0)
+        async with working(worker):
+            await asked.acquire()
+            worker.stop()
+    left = await load(store, RUN)
+    await _idle(worker_of([agent_of()], store, Told(), llm=FakeLLM("done")))
+
+    assert (0, 0, 10) == (left.recoveries, left.takeovers, left.usage.unknown)
+    assert {RUN: "done"} == await _statuses(store)
 
 
 class Overtaken(StoreWrapper):

@@ -226,6 +226,8 @@ def _why(run: RunSummary) -> str:
         return f"{detail.parked}: {detail.message}{f' ({asked})' if asked else ''}"
     if _shown_status(run) == "interrupted":
         return "its worker is gone; resume it"
+    if run.summary.status == "submitted":
+        return "no worker has begun it"
     return asked or detail.message
 
 
