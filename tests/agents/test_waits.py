@@ -280,6 +280,26 @@ async def test_a_repeated_answer_is_told_and_another_one_refused() -> None:
     assert (question.id,) == again.already_decided
 
 
+async def test_f039_an_answer_about_something_else_answers_nothing() -> None:
+    """A note that is bound to another digest leaves the question open, and the tool waits on."""
+
+    @tool(side_effecting=False)
+    async def choose(ctx: ToolContext) -> JSON:
+        return await ctx.ask("Well?")
+
+    hall = Hall(choose)
+    [question] = _open(await hall.run())
+    other = e.Decided(question.id, "answer", "another digest", '"x"')
+    note = e.Entry(0, "n", 1, "agent:worker", 0, other)
+    hall.store = await dead_worker([*await entries_of(hall.store), note])
+
+    still = [one.id for one in _open(await hall.resume())]
+    result = await hall.resume({question.id: "y"})
+
+    assert [question.id] == still
+    assert ("done", ["y"]) == (result.output, await hall.results())
+
+
 # --- time -----------------------------------------------------------------------------------------
 
 
@@ -487,6 +507,25 @@ async def test_f021_each_event_goes_to_the_call_that_has_waited_longest() -> Non
 
     assert "done" == (await hall.resume()).output
     assert ["[1]", "[2]"] == await hall.results()
+
+
+async def test_an_event_that_came_in_time_counts_though_nobody_looked_until_later() -> None:
+    """The deadline has passed when a worker comes, and the wait was over before that."""
+
+    @tool(side_effecting=False)
+    async def collect(ctx: ToolContext) -> JSON:
+        return await ctx.wait_for("payment", timeout=60, on_deadline="skip")
+
+    hall = Hall(collect)
+    await hall.run()
+    hall.clock.advance(30.0)
+    await send_event(hall.store, RUN, "payment", 5)
+    hall.clock.advance(60.0)
+    result = await hall.run()
+
+    assert ("done", ["5"]) == (result.output, await hall.results())
+    assert [] == await bodies_of(hall.store, e.WaitEnded)
+    await hall.assert_sound()
 
 
 async def test_an_ended_run_takes_no_event() -> None:

@@ -1,7 +1,9 @@
 """Commands of tools run in a group of their own, of which nothing outlives the call."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -30,11 +32,15 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int) -> bool:
-    """Wait until it has ended."""
-    while alive(pid):
-        os.sched_yield()
-        await asyncio.sleep(0)
-    return True
+    """Wait until it has ended; one that lives on is ended here, and told."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10.0):
+            while alive(pid):
+                os.sched_yield()
+                await asyncio.sleep(0)
+            return True
+    os.kill(pid, signal.SIGKILL)
+    return False
 
 
 async def child_in(path: Path) -> int:
