@@ -118,15 +118,13 @@ async def _looked_at(
     past: Conversation | None = None
     if wanted.after and (head is None or head.seq == 0):
         past = await _past(port, run_id, spec, wanted.after)
-        prepare(past.state)
     if head is not None and _has_died(head):  # it is claimed, and so counted, before it is read
         refuse_unread(run_id, head.summary, spec, wanted)
     else:
         state = await load(port, run_id) if head is not None else state
         if not admit(state, spec, wanted, now_ms=_now_ms(context)):
             return state, past, False
-        if past is None:
-            prepare(state)
+        prepare(state if past is None else past.state)
     return state, past, True
 
 

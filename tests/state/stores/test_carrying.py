@@ -30,6 +30,9 @@ async def test_a_conversation_is_carried_on_twice_over(
 
     llm = then([calls(call("buy", item="a")), *[calls(call("buy", item=item)) for item in "bc"]])
     agent = agent_of(buy, max_iterations=4)
+    left = agent.stream(TASK, context(llm, store, clock=clock))
+    await anext(left)
+    await left.aclose()  # so that the next worker's epoch is ahead of the clock
     used = [(await agent.run(TASK, context(llm, store, clock=clock))).usage.requests]
     for name, past in (("r2", RUN), ("r3", "r2"), ("r3", "r2")):
         here = context(llm, store, run_id=name, clock=clock)
