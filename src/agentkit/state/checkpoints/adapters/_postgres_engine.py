@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentkit.core.contracts.errors import StoreMisused
 from agentkit.core.contracts.heads import Lease, Renewal
 from agentkit.core.contracts.ports import ClockPort
-from agentkit.core.contracts.upkeep import Migration
+from agentkit.core.contracts.upkeep import Migration, Reclaimed
 from agentkit.state.checkpoints.adapters import _postgres_schema as schema
 from agentkit.state.checkpoints.adapters._lanes import Seat
 from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
 from agentkit.state.checkpoints.adapters._postgres_errors import driver_errors
 from agentkit.state.checkpoints.adapters._postgres_journal import PostgresJournal
+from agentkit.state.checkpoints.adapters._postgres_limits import Limit
 from agentkit.state.checkpoints.adapters._postgres_lists import PostgresLists
 from agentkit.state.checkpoints.adapters._postgres_place import Place, place_of
 from agentkit.state.checkpoints.adapters._postgres_session import (
@@ -26,6 +27,7 @@ from agentkit.state.checkpoints.adapters._postgres_session import (
     Source,
 )
 from agentkit.state.checkpoints.adapters._postgres_transact import PostgresTransactions
+from agentkit.state.checkpoints.adapters._postgres_upkeep import reclaim
 from agentkit.state.checkpoints.adapters._postgres_values import PostgresValues
 from agentkit.state.checkpoints.adapters._postgres_writer import (
     MakeLane,
@@ -62,10 +64,10 @@ class Engine:
     ) -> None:
         self.place = place
         self.source = source
-        server = ServerClock(clock)
-        self.journal = PostgresJournal(place, server)
-        self.lists = PostgresLists(place, server)
-        self.values = PostgresValues(place, server)
+        server, limit = ServerClock(clock), Limit(limits.operation_seconds)
+        self.journal = PostgresJournal(place, server, limit)
+        self.lists = PostgresLists(place, server, limit)
+        self.values = PostgresValues(place, server, limit)
         self.transactions = Transactions(
             PostgresTransactions(source, place, self.journal),
             StoreClock(clock),
@@ -96,6 +98,10 @@ class Engine:
         """See `MigrationPort.migrate`."""
         return await asyncio.to_thread(self._migrated)
 
+    async def reclaim(self, *, limit_seconds: float) -> Reclaimed:
+        """See `ReclaimPort.reclaim`."""
+        return await asyncio.to_thread(self._reclaimed, limit_seconds)
+
     async def aclose(self) -> None:
         """See `JournalPort.aclose`."""
         await self.reader.close()
@@ -110,6 +116,12 @@ class Engine:
     def _migrated(self) -> list[Migration]:
         with self.source.raw() as db, driver_errors(self.place.location):
             return schema.migrate(db, self.place)
+
+    def _reclaimed(self, limit_seconds: float) -> Reclaimed:
+        with self.source.raw() as db:
+            with driver_errors(self.place.location):
+                schema.prepare(db, self.place)
+            return reclaim(db, self.place, limit_seconds=limit_seconds)
 
     def _renew(self, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
         return self._renewals.use(

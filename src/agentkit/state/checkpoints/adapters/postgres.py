@@ -21,7 +21,7 @@ from agentkit.core.contracts.ports import ClockPort, ToolThreads
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.transactions import Proposal, Transaction
 from agentkit.core.contracts.types import Scope
-from agentkit.core.contracts.upkeep import Migration
+from agentkit.core.contracts.upkeep import Migration, Reclaimed
 from agentkit.core.runtime.chance import SystemChance
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._lanes import ThreadLane
@@ -254,6 +254,15 @@ class PostgresCheckpointStore(SlotMethods):
         return await self._write(
             lambda db: values.settle(db, scope, key, token=token, value=value), again=True
         )
+
+    @property
+    def can_reclaim(self) -> bool:
+        """Always; see `ReclaimPort`."""
+        return True
+
+    async def reclaim(self, *, limit_seconds: float) -> Reclaimed:
+        """Vacuum the tables, beside everybody else; see `ReclaimPort.reclaim`."""
+        return await self._engine.reclaim(limit_seconds=limit_seconds)
 
     @property
     def can_migrate(self) -> bool:

@@ -84,7 +84,7 @@ CREATE FUNCTION {schema}.agentkit_append(
     numbers bigint[], details bytea[], counts integer[], bodies bytea[], checks bytea[],
     wait_ms integer, at_ms bigint
 ) RETURNS TABLE (place integer, verdict text, now_ms bigint, head {schema}.agentkit_run)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     base integer := 0;
     n integer := 0;

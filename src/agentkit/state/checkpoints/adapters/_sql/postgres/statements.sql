@@ -33,6 +33,10 @@ INSERT INTO {schema}.agentkit_schema (version, name) VALUES ({number}, '{name}')
 SELECT {schema}.agentkit_set(%s), current_setting('synchronous_commit'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('lock_timeout');
 
+-- name: statement_limit
+-- How long what is sent behind this, in the same transaction, may take.
+SELECT set_config('statement_timeout', %s, true);
+
 -- name: append
 -- Appends of several runs; the verdict of each and its head.
 SELECT a.place, a.verdict, a.now_ms, (a.head).run, (a.head).epoch, (a.head).owner,
@@ -195,3 +199,12 @@ COMMIT;
 -- name: rollback
 -- Forget the transaction.
 ROLLBACK;
+
+-- name: vacuum
+-- Let new rows use the space of removed ones, and give back what lies at the end of a table.
+VACUUM {schema}.agentkit_entry, {schema}.agentkit_run, {schema}.agentkit_value;
+
+-- name: size
+-- Bytes on the disk, indexes and what lies outside of the rows included.
+SELECT coalesce(sum(pg_total_relation_size(oid)), 0)
+FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r';
