@@ -1,10 +1,11 @@
-"""F007, F008, F017, F029, F040, F074, F121: what people say, and what a run that waits shows."""
+"""F006 to F008, F017, F029, F040, F074, F121: what people say, and what a waiting run shows."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from agentkit.agents import Agent, AgentResult
+from agentkit.agents import Agent, AgentResult, add_message
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, OutcomeUnknown, RunNotFound
 from agentkit.core.testing import FakeClock
@@ -63,7 +64,40 @@ def questions_of(result: AgentResult) -> dict[str, str]:
     return {one.call_id: one.id for one in result.suspended.questions}
 
 
-# --- F007, F008: the request after a decision -----------------------------------------------------
+# --- F006 to F008: the request after a decision ---------------------------------------------------
+
+
+async def test_f006_each_call_that_was_cut_off_has_a_result_before_the_next_message() -> None:
+    """The user stops the worker in the middle of three tools and says something: each call gets its
+    result, once, and the message stands behind them.
+    """
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool(side_effecting=False)
+    async def work(number: int) -> str:
+        begun.set()
+        await go.wait()
+        return f"worked {number}"
+
+    store, agent = InMemoryCheckpointStore(), agent_of(work)
+    llm = then(calls(*(call("work", call_id=f"c{at}", number=at) for at in range(3))))
+    task = asyncio.create_task(agent.run(TASK, context(llm, store)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    cut_off = [one.outcome for one in await bodies_of(store, e.ToolFinished)]
+    await add_message(store, RUN, "Never mind, go on.")
+    go.set()
+    result = await agent.resume(RUN, {}, context(llm, store))
+
+    assert (["interrupted"] * 3, "done") == (cut_off, result.output)
+    sent = llm.requests[-1].messages
+    assert_valid(sent)
+    assert [f"worked {at}" for at in range(3)] == [
+        one.content for one in sent if one.role == "tool"
+    ]
+    assert ("user", "Never mind, go on.") == (sent[-1].role, sent[-1].content)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

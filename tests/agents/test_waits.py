@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -589,6 +590,41 @@ async def _finished(ctx: ToolContext) -> JSON:
             return return_value  # noqa: B012 - as users write
 
 
+def _retrying(function: Callable[..., object]) -> Callable[..., object]:
+    """What users put around functions that may fail: a few attempts, then a default."""
+
+    @functools.wraps(function)
+    async def attempts(*given: object, **named: object) -> object:
+        for _ in range(3):
+            try:
+                return await function(*given, **named)  # type: ignore[misc]  # a coroutine
+            except Exception:  # noqa: BLE001 - as users write
+                continue
+        return "gave up"
+
+    return attempts
+
+
+@_retrying
+async def _decorated(ctx: ToolContext) -> JSON:
+    return await ctx.ask("Well?")
+
+
+async def _nested(ctx: ToolContext) -> JSON:
+    async def ask() -> JSON:
+        async with asyncio.timeout(5):
+            async with asyncio.TaskGroup() as group:
+                asked = group.create_task(_gathered(ctx))
+            return asked.result()
+
+    try:
+        return await asyncio.shield(asyncio.ensure_future(ask()))
+    except BaseExceptionGroup:
+        return "a group"
+    except BaseException:  # noqa: BLE001 - as users write
+        return "swallowed"
+
+
 def _in_thread(ctx: ToolContext) -> JSON:
     try:
         return ctx.ask_sync("Well?")
@@ -612,6 +648,8 @@ def _in_thread_swallowed(ctx: ToolContext) -> JSON:
         _bounded,
         _gathered,
         _grouped,
+        _decorated,
+        _nested,
         _shielded,
         _finished,
         _in_thread,

@@ -1,5 +1,7 @@
 """`agentkit cancel` and `pause`, against workers in other processes, living and dead."""
 
+import itertools
+
 import pytest
 
 from tests.cli.kit import Shell, hear
@@ -59,6 +61,33 @@ def test_f067_an_interrupted_run_is_cancelled_at_once(shell: Shell) -> None:
     assert "cancelled" == kinds(shell)[-1]
     assert 4 == shell("unpark", "r1").code
     assert 0 == shell("cancel", "r1").code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "order", list(itertools.permutations(("runs", "resume", "cancel"))), ids="-".join
+)
+def test_f067_after_kill_9_everything_works_at_once_in_each_order(
+    shell: Shell, order: tuple[str, ...]
+) -> None:
+    """F067: nobody is waited for. Until something is done the run is shown as interrupted; the
+    first of `resume` and `cancel` ends it, and the other one changes nothing then.
+    """
+    shell.interrupted()
+    status = "interrupted"
+    for command in order:
+        if command == "runs":
+            assert status == shell("runs", "--json").json[0]["status"]
+        elif command == "resume":
+            done = shell("resume", "r1", "--wait", "0")
+            assert (1 if status == "cancelled" else 0) == done.code, done.err
+            status = "done" if status == "interrupted" else status
+        else:
+            stopped = shell("cancel", "r1", "--wait", "0")
+            assert (4 if status == "done" else 0) == stopped.code, stopped.err
+            status = "cancelled" if status == "interrupted" else status
+
+    assert kinds(shell)[-1] == {"done": "finished", "cancelled": "cancelled"}[status]
 
 
 def test_f069_a_decision_after_a_cancel_is_refused_with_the_reason(shell: Shell) -> None:
