@@ -4,6 +4,8 @@ with the store alone, without the agent.
 
 import asyncio
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,11 +61,20 @@ office = Agent("office", FakeLLM(model), cognition=ReActCognition([pay, colour])
 '''
 
 
-@pytest.fixture
-def office(shell: Shell) -> Shell:
-    """A folder where `w1` waits for an approval (q4) and an answer (q6)."""
+@pytest.fixture(scope="module")
+def suspended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store where `w1` waits for an approval (q4) and an answer (q6)."""
+    shell = Shell(tmp_path_factory.mktemp("suspended"))
     (shell.folder / "desk.py").write_text(OFFICE)
     _waiting(shell, "w1")
+    return shell.folder / "runs.db"
+
+
+@pytest.fixture
+def office(shell: Shell, suspended: Path) -> Shell:
+    """A folder of one's own with that store and its agent."""
+    (shell.folder / "desk.py").write_text(OFFICE)
+    shutil.copy(suspended, shell.folder / "runs.db")
     return shell
 
 
@@ -110,14 +121,17 @@ def test_f040_the_inbox_shows_the_whole_call_and_nothing_acts_on_the_terminal(
     assert first["digest"] in shown.out
 
 
-def test_decisions_are_written_down_without_the_agent_and_applied_later(office: Shell) -> None:
-    """The agent's module is gone while somebody decides; `resume` applies the edit and the answer,
-    once.
+def test_f029_decisions_are_written_down_without_the_agent_and_applied_later(
+    office: Shell,
+) -> None:
+    """From the store alone, on a machine that has nothing else: the answers are taken, and `resume`
+    without the agent says what is missing and begins nothing anew. With it each is applied once.
     """
     module = office.folder / "desk.py"
     module.rename(office.folder / "elsewhere")
     edited = office("edit", "w1", "q4", '{"invoice": "B", "cents": 4}', "--by", "ann")
     answered = office("answer", "w1", "q6", "red", "--json")
+    without = office("resume", "w1")
     (office.folder / "elsewhere").rename(module)
     before = _bank(office)
 
@@ -125,6 +139,7 @@ def test_decisions_are_written_down_without_the_agent_and_applied_later(office: 
 
     assert "recorded: edit. Still open: q6. A worker goes on with it" in edited.out
     assert (True, []) == (answered.json["recorded"], answered.json["open"])
+    assert (2, True) == (without.code, "desk" in without.err), without
     assert [] == before
     assert 0 == done.code, done
     assert done.out.endswith("paid 4 | red\n")
