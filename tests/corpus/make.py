@@ -31,6 +31,7 @@ from agentkit.tools import ToolContext, tool
 from tests.agents.kit import agent_of, calls, context, entries_of, then
 
 TASK = "Look, then send."
+MORE = "And then?"
 CATALOGUE = "catalogue"
 _TEXT = "täxt"
 LEFT = ("interrupted", "in-doubt", "suspended")
@@ -93,6 +94,8 @@ async def _runs(store: JournalPort, clock: FakeClock) -> None:
     await AGENT.resume("suspended", {}, context(model(), store, run_id="suspended", clock=clock))
     checkpointer = Checkpointer(port=store)
     await checkpointer.fork("finished", version=1, new_run_id="forked", message="And then?")
+    here = context(model(), store, run_id="carried", clock=clock)
+    await AGENT.run(MORE, here, after="finished")
     slot = "snapshots:agent:mine"
     await store.save(Checkpoint(slot, 1, "running", {"x": [1, 2.5, None]}, 3, 1.5))
     await _ended(store, "failed", recorded[:sends], e.Failed("no retry mends this"), clock)

@@ -17,7 +17,7 @@ from agentkit.state.upkeep import ExportReader, Selection, export_runs, import_r
 from agentkit.state.upkeep.lines import ExportedRun
 from tests.agents.kit import context, entries_of
 from tests.cli.kit import Shell
-from tests.corpus.make import AGENT, CATALOGUE, TASK, filled, make, model
+from tests.corpus.make import AGENT, CATALOGUE, MORE, TASK, filled, make, model
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*/*.jsonl"))
@@ -126,6 +126,21 @@ async def test_what_had_ended_hands_out_its_result(run: str, release: str) -> No
 
     assert "Done." == (await AGENT.run(TASK, context(llm, store, run_id=run))).output
     assert [] == llm.requests
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_conversations_of_a_release_are_carried_on(release: str) -> None:
+    """One that was carried on then hands out its result, and goes on as another run."""
+    store = await _store(HERE / release / "runs.jsonl")
+    llm = model()
+
+    known = await AGENT.run(MORE, context(llm, store, run_id="carried"), after="finished")
+    assert [] == llm.requests
+    result = await AGENT.run(MORE, context(llm, store, run_id="next"), after="carried")
+
+    assert "Done." == known.output == result.output
+    assert 1 == len(llm.requests) == result.usage.requests
+    assert await _finished(store, "finished") == await _finished(store, "next")
 
 
 @pytest.mark.parametrize("release", RELEASES)
