@@ -125,6 +125,24 @@ def test_a_run_that_cannot_be_read_is_named_and_stays(shell: Shell) -> None:
     assert 0 == heads["d2"][3]
 
 
+def test_a_run_that_ended_in_doubt_goes_only_when_it_is_named(shell: Shell) -> None:
+    """Without that it is told whose call is in doubt, and what to say."""
+    shell.suspended("i1")
+    assert 0 == shell("cancel", "i1").code
+    path = shell.folder / "runs.db"
+
+    for extra in ("--dry-run", "--json"):
+        kept = shell("gc", "--older-than", "0s", extra)
+        assert 0 == kept.code
+        assert "kept 'i1': it ended with a call in doubt (send)" in kept.err
+        assert "--in-doubt i1" in kept.err
+    assert 0 < _heads(path)["i1"][3]
+    pruned = shell("gc", "--older-than", "0s", "--in-doubt", "i1", "--json")
+
+    assert 1 == pruned.json["pruned"]
+    assert 0 == _heads(path)["i1"][3]
+
+
 def test_a_gc_that_is_killed_leaves_each_run_whole_a_tombstone_or_gone(shell: Shell) -> None:
     """At each write; the next one ends it."""
     for run in ("d1", "d2"):

@@ -102,6 +102,12 @@ def import_(*, file: str, store: str | None, as_json: bool) -> None:
     show_default=True,
     help="Of each scope the N ended runs that began last stay whole.",
 )
+@click.option(
+    "--in-doubt",
+    metavar="RUN",
+    multiple=True,
+    help="This run goes too, though it ended with a call in doubt: you know what became of it.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--no-reclaim", is_flag=True, help="Leave the space to the store for new runs.")
 @_TENANT
@@ -111,8 +117,8 @@ def gc(*, store: str | None, as_json: bool, **order: Unpack[GcOrder]) -> None:
     """Remove old runs that have ended, and give their space back.
 
     A run that ended keeps its status, result and usage as its tombstone, so that the same run is
-    not done again. Runs that have not ended, with a call in doubt or that cannot be read are never
-    removed.
+    not done again. Runs that have not ended, that ended with a call in doubt or that cannot be read
+    are never removed.
     """
     from agentkit.cli import pruning
 

@@ -11,6 +11,7 @@ from agentkit.cli.output import emit_json, one_line, say
 from agentkit.cli.session import leave_with, run_command
 from agentkit.core.contracts.errors import AgentkitError, InvalidSpec
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.contracts.upkeep import Reclaimed, reclaims
 from agentkit.core.runtime import SystemClock
@@ -43,6 +44,7 @@ class GcOrder(TypedDict):
     dry_run: bool
     no_reclaim: bool
     tenant: str | None
+    in_doubt: tuple[str, ...]
 
 
 def collect_runs(store_url: str | None, order: GcOrder, *, as_json: bool) -> NoReturn:
@@ -95,13 +97,23 @@ def _policy(order: GcOrder) -> Policy:
         later = seconds_of(tombstones, option="--tombstones-older-than")
         if later < older:
             raise InvalidSpec("--tombstones-older-than cannot be less than --older-than")
-    return Policy(older, later, order["keep_latest"], tenant)
+    for run in order["in_doubt"]:
+        check_id(run)
+    return Policy(older, later, order["keep_latest"], tenant, order["in_doubt"])
 
 
 def _tell_of(one: Pruned) -> None:
     place = f" of scope {one.scope!r}" if one.scope else ""
-    why = one_line(str(one.error)) if one.error else _REASONS[one.verdict]
-    say(f"kept {one.run!r}{place}: {why}", error=True)
+    say(f"kept {one.run!r}{place}: {one_line(_why(one))}", error=True)
+
+
+def _why(one: Pruned) -> str:
+    if one.error is not None:
+        return str(one.error)
+    return (
+        f"it ended with a call in doubt ({', '.join(one.tools)}). See what became of it, then say "
+        f"--in-doubt {one.run}"
+    )
 
 
 def _tell(counts: Counter[str], space: Reclaimed | None, *, dry_run: bool) -> None:
@@ -131,7 +143,7 @@ def _as_json(
                 "scope": one.scope,
                 "run": one.run,
                 "why": one.verdict,
-                "message": str(one.error) if one.error else _REASONS[one.verdict],
+                "message": _why(one),
             }
             for one in notable
         ],

@@ -7,17 +7,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentkit.agents.checking import DefinitionChangedWarning
+from agentkit.agents.settling import settle_call
+from agentkit.agents.stopping import cancel
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import StoreMisused
 from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import JournalPort
-from agentkit.core.contracts.types import Scope
+from agentkit.core.contracts.types import Decision, Scope
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore, SqliteCheckpointStore
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.journal import Journal, load
+from agentkit.state.journal.journal import Journal
 from agentkit.state.upkeep import Policy, collect
-from tests.agents.kit import context, then
+from agentkit.tools import tool
+from tests.agents.kit import agent_of, context, then
 from tests.state.stores.helpers import rows, summary
 from tests.state.stores.moving import SENDER, TASK, finished, interrupted, newer
 
@@ -81,13 +85,50 @@ async def test_a_run_that_ended_with_a_call_in_doubt_stays(
     """Its entries are all that tells of an effect that may have happened."""
     await interrupted(store, "r")
     clock.advance(20)
-    lease = await store.acquire("r", "operator", 15.0)
-    state = await load(store, "r")
-    journal = Journal(store, state, clock=clock, lease=lease)
-    await journal.commit(lambda _: [e.Cancelled()], lane="", release=lambda _: True)
+    await cancel(store, "r", clock=clock)
 
     assert {":r": "in_doubt"} == await _collected(store, Policy(0), now=LATER)
+    assert {":r": "in_doubt"} == await _collected(store, Policy(0), now=LATER, dry_run=True)
     assert await store.read("r")
+    head = await store.head("r")
+    assert head is not None
+    assert head.summary is not None
+    assert ("cancelled", ("send",)) == (head.summary.status, head.summary.in_doubt)
+    known = Policy(0, in_doubt=("r",))
+    assert {":r": "entombed"} == await _collected(store, known, now=LATER)
+    assert [] == await store.read("r")
+
+
+async def test_a_run_whose_model_was_told_of_a_call_in_doubt_stays(
+    store: JournalPort, clock: FakeClock
+) -> None:
+    """That it went on to its end without knowing makes nothing known."""
+
+    @tool(side_effecting=True, on_in_doubt="tell_model")
+    async def send(item: str) -> str:
+        """Send something."""
+        return f"sent {item}"
+
+    await interrupted(store, "r")
+    clock.advance(20)
+    with pytest.warns(DefinitionChangedWarning):
+        result = await agent_of(send).run(TASK, context(then([], "done"), store, run_id="r"))
+
+    assert "done" == result.output
+    assert {":r": "in_doubt"} == await _collected(store, Policy(0), now=LATER)
+    assert await store.read("r")
+
+
+async def test_a_run_whose_call_in_doubt_was_settled_goes_like_any_other(
+    store: JournalPort, clock: FakeClock
+) -> None:
+    """A person said how it ended before the run was cancelled."""
+    await interrupted(store, "r")
+    clock.advance(20)
+    await settle_call(store, "r", "1.0", Decision("done", "sent"), clock=clock)
+    await cancel(store, "r", clock=clock)
+
+    assert {":r": "entombed"} == await _collected(store, Policy(0), now=LATER)
 
 
 async def test_what_cannot_be_read_is_not_garbage() -> None:

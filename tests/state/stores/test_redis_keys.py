@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import redis
 
+from agentkit.agents.stopping import cancel
 from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, RunExpired, StoreMisused
 from agentkit.core.contracts.heads import Head, Row
 from agentkit.core.contracts.types import Scope
@@ -16,8 +17,10 @@ from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
 from agentkit.state.checkpoints.adapters._redis_hints import DOUBT_SECONDS
+from agentkit.state.checkpoints.adapters.redis import store_of_url
 from agentkit.testing.servers.processes import wait_until
-from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
+from tests.state.stores.helpers import TTL_SECONDS, listed, rows, started, summary
+from tests.state.stores.moving import interrupted
 
 pytestmark = pytest.mark.redis
 
@@ -170,6 +173,36 @@ async def test_the_head_of_an_ended_run_is_its_tombstone(
     assert (True, 2, summary("done")) == (head.tombstone, head.seq, head.summary)
     assert [] == await store.read("r")
     assert ["r"] == [one.run for one in (await store.list_runs())[0]]
+
+
+async def test_a_run_that_ended_in_doubt_stays_for_ever(
+    redis_url: str, client: redis.Redis
+) -> None:
+    """Its entries alone tell that a call may have taken effect; the head shows of which tool."""
+    clock = FakeClock()
+    store = RedisCheckpointStore(redis_url, clock=clock)
+    await interrupted(store, "r")
+    clock.advance(20)
+
+    await cancel(store, "r", clock=clock)
+
+    assert "cancelled" == client.hget(HEAD, "status")
+    assert "send" == client.hget(HEAD, "in_doubt")
+    assert (-1, -1) == (client.ttl(LOG), client.ttl(HEAD))
+    await store.aclose()
+
+
+async def test_a_lifetime_of_none_in_the_address_is_for_ever(
+    redis_url: str, client: redis.Redis
+) -> None:
+    """As `None` is in Python."""
+    ours = "log_ttl_seconds=none&head_ttl_seconds=none&orphan_ttl_seconds=none"
+    store = store_of_url(f"{redis_url}?{ours}")
+
+    await ended(store)
+
+    assert (-1, -1) == (client.ttl(LOG), client.ttl(HEAD))
+    await store.aclose()
 
 
 async def test_lifetimes_are_kept_by_the_server(redis_url: str, client: redis.Redis) -> None:
@@ -403,6 +436,7 @@ async def test_a_list_mends_its_index(
     """Entries without a run go, wrong starts are set right, and whoever works is entered again."""
     lease = await started(store, "r")
     await started(store, "s")
+    await timed.list_runs()
     client.zadd("agent:runs:", {"ghost": -5, "s": -1})
     client.zrem("agent:runs:", "r")
     first = [one.run for one in (await timed.list_runs())[0]]
@@ -411,7 +445,7 @@ async def test_a_list_mends_its_index(
 
     assert ["s"] == first
     assert ["r", "s"] == [one.run for one in (await timed.list_runs())[0]]
-    assert [("r", -1000.0), ("s", -1000.0)] == client.zrange("agent:runs:", 0, -1, withscores=True)
+    assert {"r": -1000.0, "s": -1000.0} == listed(client, "agent:runs:")
 
 
 async def test_the_list_of_due_runs_mends_itself(
@@ -433,7 +467,7 @@ async def test_the_list_of_due_runs_mends_itself(
     assert ["\0ghost", "\0r", "\0s"] == entered
     assert ["\0ghost", "\0s"] == left
     assert ["s"] == found == again
-    assert ["\0s"] == client.zrange("agent:due", 0, -1)
+    assert ["\0s"] == list(listed(client, "agent:due"))
 
 
 async def test_one_run_among_many_of_the_same_start_is_not_lost(
@@ -484,7 +518,7 @@ async def test_scopes_without_runs_are_forgotten(
     for _ in range(3):
         assert [""] == await timed.scopes()
         clock.advance(DOUBT_SECONDS)
-    assert [""] == client.zrange("agent:scopes", 0, -1)
+    assert [""] == list(listed(client, "agent:scopes"))
 
 
 async def test_only_texts_that_can_be_said_are_sent(store: RedisCheckpointStore) -> None:

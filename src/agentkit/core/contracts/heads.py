@@ -42,6 +42,12 @@ class Row(msgspec.Struct, frozen=True):
     check: bytes
 
 
+class _Doubts(msgspec.Struct, frozen=True):
+    """Of a summary's detail what a store may have to know."""
+
+    in_doubt: tuple[str, ...] = ()
+
+
 class Summary(msgspec.Struct, frozen=True):
     """What a store answers lists and probes from, made by the fold with every append.
 
@@ -53,7 +59,7 @@ class Summary(msgspec.Struct, frozen=True):
         started_at: ms since the Unix epoch.
         updated_at: ms since the Unix epoch.
         recoveries: takeovers without progress.
-        detail: opaque JSON bytes: task, result, open questions, why it waits.
+        detail: opaque JSON bytes: task, result, open questions, why it waits, `in_doubt`.
         due_at: when the run wants a worker, in ms since the Unix epoch; 0 for at once; `None` where
             only a note can move it, or nothing.
     """
@@ -67,6 +73,16 @@ class Summary(msgspec.Struct, frozen=True):
     recoveries: int = 0
     detail: bytes = b"{}"
     due_at: int | None = None
+
+    @property
+    def in_doubt(self) -> tuple[str, ...]:
+        """Names of the tools with a call that may have taken effect and that nobody has settled
+        before the run ended: nothing but its entries tells of that, so no age removes them.
+        """
+        try:
+            return msgspec.json.decode(self.detail, type=_Doubts).in_doubt
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ()
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -100,6 +100,8 @@ class JournalPort(CheckpointPort, Protocol):
     scope is simply not there. Every method but `renew` is a coroutine. Durable means: survives
     the loss of power, for stores that say so.
 
+    A store that lets ended runs expire lets none go with a `Summary.in_doubt`.
+
     Run ids, owners and keys are checked as `slots.check_id` does: `InvalidId`. Any other text is
     kept and compared as it is, or is `InvalidId` where the store cannot hold it.
 

@@ -27,7 +27,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     `asking`: the next act is to ask the model, so an answer may be lost with the worker.
     `cancelling`: a cancel was asked for and is not carried out yet. `pending`: names of the tools
     that calls without a result are for; `completed`: how many calls have theirs. `after`: the run
-    whose conversation this one carries on.
+    whose conversation this one carries on. `in_doubt`: see `Summary.in_doubt`; of ended runs.
     """
 
     task: str = ""
@@ -45,6 +45,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     pending: tuple[str, ...] = ()
     completed: int = 0
     after: str = ""
+    in_doubt: tuple[str, ...] = ()
 
 
 class _Calls(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +107,11 @@ class Told(Protocol):
         ...
 
     @property
+    def in_doubt(self) -> tuple[str, ...]:
+        """Tools with a call that may have taken effect, and nobody knows."""
+        ...
+
+    @property
     def questions(self) -> tuple[Question, ...]:
         """Open questions that nobody has decided."""
         ...
@@ -119,6 +125,8 @@ class Told(Protocol):
 def detail_of(state: Told, status: RunStatus) -> Detail:
     """The opaque part of the summary of a run in this status."""
     detail, base = _detail(state, status), state.base_detail
+    if state.end is not None and state.in_doubt:
+        detail = msgspec.structs.replace(detail, in_doubt=state.in_doubt)
     if state.after:
         return msgspec.structs.replace(detail, after=state.after)
     parent, version = base.forked_from, base.forked_version

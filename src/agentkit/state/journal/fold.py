@@ -11,7 +11,13 @@ from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.slots import agent_lane
 from agentkit.core.contracts.types import Usage
 from agentkit.state.journal.codec import damaged
-from agentkit.state.journal.lanes import CallState, LaneState, SavedVersion, TurnState
+from agentkit.state.journal.lanes import (
+    OPEN_OUTCOMES,
+    CallState,
+    LaneState,
+    SavedVersion,
+    TurnState,
+)
 from agentkit.state.journal.run_facts import RunFacts
 from agentkit.state.journal.waits import begin_input, begin_wait, question_of, wait_asked
 
@@ -65,6 +71,7 @@ def _model_answered(state: RunState, entry: e.Entry, body: e.ModelAnswered) -> N
     before = lane.turn
     if before is not None and not before.closed and not before.settled:
         lane.transcript.repairs.append(f"entry {entry.seq}: calls before it had no result")
+        _left(state, lane, before)
         lane.transcript.add_results(before.results)
     lane.turns = body.turn
     lane.failures.clear()
@@ -126,15 +133,22 @@ def _tool_finished(state: RunState, entry: e.Entry, body: e.ToolFinished) -> Non
         lane.transcript.repairs.append(f"entry {entry.seq}: a result without a call was ignored")
         return
     call.end(body, seq=entry.seq)
+    if body.outcome == "in_doubt":
+        state.doubts[lane.lane, body.turn, body.index] = (call.record.name, call.attempt)
     if body.outcome not in {"not_started", "interrupted"}:
         _progressed(state, lane, turn, call)
 
 
 def _outcome_reported(state: RunState, entry: e.Entry, body: e.OutcomeReported) -> None:
     """A fact about an attempt that is in doubt settles it, whoever told it and whatever was asked;
-    about an attempt that was followed by another, or has its outcome, it is only on record.
+    about an attempt that was followed by another, or has its outcome, it is only on record, and
+    ends the doubt with which the run went on.
     """
     lane = state.lane(entry.lane)
+    doubt = (lane.lane, body.turn, body.index)
+    known = state.doubts.get(doubt)
+    if known is not None and known[1] == body.attempt and body.outcome not in OPEN_OUTCOMES:
+        del state.doubts[doubt]
     call = _call(lane, body.turn, body.index)
     turn = lane.turn
     if call is None or turn is None or turn.closed or not call.doubtful(body.attempt):
@@ -144,6 +158,13 @@ def _outcome_reported(state: RunState, entry: e.Entry, body: e.OutcomeReported) 
     )
     call.end(outcome, seq=entry.seq)
     _progressed(state, lane, turn, call)
+
+
+def _left(state: RunState, lane: LaneState, turn: TurnState) -> None:
+    """The run goes on from calls that may have taken effect."""
+    for call in turn.in_doubt:
+        doubt = (lane.lane, turn.answer.turn, call.index)
+        state.doubts[doubt] = (call.record.name, call.attempt)
 
 
 def _progressed(state: RunState, lane: LaneState, turn: TurnState, call: CallState) -> None:
@@ -163,6 +184,7 @@ def _step_completed(state: RunState, entry: e.Entry, body: e.StepCompleted) -> N
     if turn is not None and not lane.suspended:
         if not turn.closed and not turn.settled:
             lane.transcript.repairs.append(f"entry {entry.seq}: calls of its step had no result")
+            _left(state, lane, turn)
             lane.transcript.add_results(turn.results)
         turn.closed = True
     lane.versions.append(
@@ -234,6 +256,7 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.usage = Usage()
     state.recoveries = 0
     state.parked = state.cancel = None
+    state.doubts.clear()  # those of the other run, which tells of them
     state.mail.forget()
     said = body.message or body.task
     for name, lane in state.lanes.items():

@@ -131,6 +131,16 @@ class CallState:
         return begun and (unsure or told)
 
     @property
+    def may_have_acted(self) -> bool:
+        """Whether the newest attempt had effects of which nobody knows, by its entries: it is in
+        doubt, or under way. The effect of a transactional call stands where its outcome does.
+        """
+        started = self.started
+        if self.settled or started is None or not started.key or started.transactional:
+            return False
+        return self.doubtful(self.attempt)
+
+    @property
     def arguments(self) -> str:
         """JSON text of what the call is, or would be, run with: the model's arguments, or those
         that a person gave it instead.
@@ -183,6 +193,11 @@ class TurnState:
             if not call.settled:
                 return False
         return True
+
+    @property
+    def in_doubt(self) -> list[CallState]:
+        """Calls that may have taken effect, and nobody knows; of a closed turn there are none."""
+        return [] if self.closed else [call for call in self.calls if call.may_have_acted]
 
     @property
     def results(self) -> dict[int, e.ToolFinished]:

@@ -45,6 +45,7 @@ class RunFacts:
         self.lanes: dict[str, LaneState] = {}
         self.decided: dict[str, e.Decided] = {}
         self.refused: dict[str, e.Decided] = {}
+        self.doubts: dict[tuple[str, int, int], tuple[str, int]] = {}
         self.asked_anew: set[str] = set()
         self.mail = Mailbox()
         self.messages: set[str] = set()
@@ -134,6 +135,16 @@ class RunFacts:
     def waits(self) -> tuple[Wait, ...]:
         """What the run waits for beside persons."""
         return tuple(open_waits(self.run_id, self.lanes.values()))
+
+    @property
+    def in_doubt(self) -> tuple[str, ...]:
+        """Tools with a call that may have taken effect and that nobody has settled: of calls that
+        the run went on from without knowing, and of those that are open.
+        """
+        left = tuple(tool for tool, _ in self.doubts.values())
+        turns = [lane.turn for lane in self.lanes.values() if lane.turn is not None]
+        open_ = tuple(call.record.name for turn in turns for call in turn.in_doubt)
+        return left + open_ or self.base_detail.in_doubt
 
     @property
     def status(self) -> RunStatus:

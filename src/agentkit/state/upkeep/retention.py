@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Literal, NamedTuple, TypeAlias
 
 from agentkit.core.contracts.errors import AgentkitError, RunInUse, StoreMisused
 from agentkit.core.contracts.heads import TERMINAL_STATUSES, RunSummary
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.contracts.types import Scope
-from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load
 from agentkit.state.upkeep.selecting import LIST_RUNS, OF_ONE_RUN, each_scope
 
@@ -33,21 +32,27 @@ class Policy(NamedTuple):
             to keep them.
         keep_latest: of each scope so many ended runs, those that began last, stay whole.
         tenant: only scopes of this tenant; `None` for all.
+        in_doubt: ids of runs that go by age like any other although they ended with a call in
+            doubt: somebody knows what became of it.
     """
 
     older_than_seconds: float
     tombstones_older_than_seconds: float | None = None
     keep_latest: int = 0
     tenant: str | None = None
+    in_doubt: Collection[str] = ()
 
 
 class Pruned(NamedTuple):
-    """What became of one run. `error`: why it cannot be read, or who holds it."""
+    """What became of one run. `error`: why it cannot be read, or who holds it. `tools`: whose
+    calls are in doubt.
+    """
 
     scope: str
     run: str
     verdict: Verdict
     error: AgentkitError | None = None
+    tools: tuple[str, ...] = ()
 
 
 async def collect(
@@ -57,10 +62,11 @@ async def collect(
     stops it.
 
     Runs that have not ended are never touched, whatever their age: suspended, parked, interrupted,
-    live. Nor is one with a call in doubt, whose entries are all that tells of it, nor one that
-    cannot be read: every run is read before anything of it is removed. Killed at any moment this
-    leaves each run whole, a tombstone, or gone; repeating it is safe. Nothing else may be told of
-    the clock than the time: a clock that is ahead makes runs older than they are.
+    live. Nor is one that ended with a call in doubt, by a cancel or because its model was told: its
+    entries are all that tells of it. Nor is one that cannot be read: every run is read before
+    anything of it is removed. Killed at any moment this leaves each run whole, a tombstone, or
+    gone; repeating it is safe. Nothing else may be told of the clock than the time: a clock that is
+    ahead makes runs older than they are.
 
     Args:
         port: the store; all its scopes are looked at.
@@ -104,14 +110,20 @@ class _Pruning:
             page, cursor = await self._view.list_runs(limit=LIST_RUNS, cursor=cursor)
             for listed in page:
                 try:
-                    yield Pruned("", listed.run, await self._judged(listed))
+                    yield await self._judged(listed)
                 except RunInUse as error:
                     yield Pruned("", listed.run, "in_use", error)
                 except OF_ONE_RUN as error:
                     yield Pruned("", listed.run, "unreadable", error)
             more = bool(cursor)
 
-    async def _judged(self, listed: RunSummary) -> Verdict:
+    async def _judged(self, listed: RunSummary) -> Pruned:
+        verdict = await self._by_head(listed)
+        if verdict is not None:
+            return Pruned("", listed.run, verdict)
+        return await self._by_entries(listed.run, updated_at=listed.summary.updated_at)
+
+    async def _by_head(self, listed: RunSummary) -> Verdict | None:
         summary, view, run = listed.summary, self._view, listed.run
         if summary.status not in TERMINAL_STATUSES:
             return "open"
@@ -129,26 +141,18 @@ class _Pruning:
             return "latest"
         if age_seconds < self._policy.older_than_seconds:
             return "young"
-        return await self._entombed(run, updated_at=summary.updated_at)
+        return None
 
-    async def _entombed(self, run: str, *, updated_at: int) -> Verdict:
+    async def _by_entries(self, run: str, *, updated_at: int) -> Pruned:
         state = await load(self._view, run)
         if state.end is None:
-            return "open"
-        if _in_doubt(state):
-            return "in_doubt"
+            return Pruned("", run, "open")
+        if state.in_doubt and run not in self._policy.in_doubt:
+            return Pruned("", run, "in_doubt", tools=state.in_doubt)
+        return Pruned("", run, await self._entombed(run, updated_at=updated_at))
+
+    async def _entombed(self, run: str, *, updated_at: int) -> Verdict:
         if self._dry_run or await self._view.entomb(run, updated_at=updated_at):
             return "entombed"
         head = await self._view.head(run)
         return "in_use" if head is not None and head.held else "moved"
-
-
-def _in_doubt(state: RunState) -> bool:
-    """Whether a call may have happened, and the run ended without anybody knowing."""
-    return any(
-        call.doubtful(call.attempt) and not call.settled
-        for lane in state.lanes.values()
-        if lane.turn is not None and not lane.turn.closed
-        for call in lane.turn.calls
-        if call.started is not None and call.started.key
-    )

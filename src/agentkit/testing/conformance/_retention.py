@@ -23,9 +23,11 @@ _EXPIRY_SECONDS = 0.4
 _PATIENCE_SECONDS = 30.0
 
 
-async def _ended(store: JournalPort, run: str, status: RunStatus = "done") -> None:
+async def _ended(
+    store: JournalPort, run: str, status: RunStatus = "done", *, detail: bytes = b'{"x":1}'
+) -> None:
     lease = await started(store, run, 2)
-    last = summary(status, updated_at=_ENDED_AT, detail=b'{"x":1}')
+    last = summary(status, updated_at=_ENDED_AT, detail=detail)
     await store.append(run, rows(3), after=2, lease=lease, summary=last, release=True)
 
 
@@ -137,10 +139,13 @@ async def a_tombstone_can_be_claimed_and_released(it: Bench) -> None:
 
 @retention.check("Head", "expiry")
 async def entries_of_an_ended_run_expire_and_those_of_others_do_not(it: Bench) -> None:
-    """What is left is a tombstone with the whole summary; an open run and a held one keep all."""
+    """What is left is a tombstone with the whole summary; an open run, a held one and one that
+    ended with a call in doubt keep all.
+    """
     store = it.expiring(seconds=_EXPIRY_SECONDS)
     await _ended(store, "ended")
     await _ended(store, "open", "suspended")
+    await _ended(store, "doubt", "cancelled", detail=b'{"in_doubt":["pay"]}')
     lease = await started(store, "held")
     before = await store.head("ended")
 
@@ -156,6 +161,8 @@ async def entries_of_an_ended_run_expire_and_those_of_others_do_not(it: Bench) -
     holds("the head is a tombstone", true=after and after.tombstone)
     expected = before and msgspec.structs.replace(before, check=b"")
     equal("the head", expected=expected, actual=after)
+    doubt = await store.read("doubt")
+    equal("rows of the run that ended in doubt", expected=rows(1, 3), actual=doubt)
     equal("rows of the open run", expected=rows(1, 3), actual=await store.read("open"))
     equal("rows of the held run", expected=rows(1), actual=await store.read("held"))
     note = store.append("ended", rows(4), after=3, lease=None, summary=summary())

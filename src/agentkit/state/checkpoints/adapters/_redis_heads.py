@@ -48,6 +48,7 @@ class Found(NamedTuple):
     server: bytes
     replid: bytes
     restartable: bytes
+    in_doubt: bytes
 
 
 class _Readable(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ def fields_of(summary: Summary) -> list[str | bytes]:
         "step": str(summary.iteration),
         "pending": ", ".join(shown.pending),
         "completed": str(shown.completed),
+        "in_doubt": ", ".join(summary.in_doubt),
         "created": _time(summary.started_at),
         "updated": _time(summary.updated_at),
         "agent": summary.agent,

@@ -116,13 +116,17 @@ def store_of_url(url: str) -> RedisCheckpointStore:
         raise InvalidStoreUrl(str(exc)) from None
 
 
+def _seconds_or_none(text: str) -> float | None:
+    return None if text == "none" else float(text)
+
+
 _OPTIONS: dict[str, Callable[[str], object]] = {
     "prefix": str,
     "on_failover": str,
     "strict": {"1": True, "true": True, "0": False, "false": False}.__getitem__,
-    "log_ttl_seconds": float,
-    "head_ttl_seconds": float,
-    "orphan_ttl_seconds": float,
+    "log_ttl_seconds": _seconds_or_none,
+    "head_ttl_seconds": _seconds_or_none,
+    "orphan_ttl_seconds": _seconds_or_none,
     "timeout_seconds": float,
     "patience_seconds": float,
 }
@@ -144,7 +148,8 @@ class RedisCheckpointStore(SlotMethods):
             or a `redis.Redis` (also one of a `Sentinel`) or `RedisCluster`, whose settings are
             taken over; the connections are our own.
         prefix: what all keys begin with.
-        log_ttl_seconds: how long the entries of an ended run stay; `None` is for ever.
+        log_ttl_seconds: how long the entries of an ended run stay; `None` (`none` in a URL) is for
+            ever, and so are those of a run that ended with a call in doubt.
         head_ttl_seconds: how long its head stays, and with it its result.
         orphan_ttl_seconds: after how long without a write or a renewal the entries of an unfinished
             run go. Afterwards it is `RunExpired`. `None`, the default, is never: a run may wait for

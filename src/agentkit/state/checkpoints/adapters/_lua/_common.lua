@@ -12,7 +12,7 @@ local TERMINAL = {done = true, failed = true, cancelled = true}
 local FIELDS = {
   'format', 'seq', 'check', 'epoch', 'owner', 'expires_ms', 'claims', 'status', 'agent', 'step',
   'usage', 'started_ms', 'updated_ms', 'recoveries', 'detail', 'due_ms', 'server', 'replid',
-  'restartable',
+  'restartable', 'in_doubt',
 }
 
 local ZERO = {seq = '0', epoch = '0', claims = '0'}
@@ -112,9 +112,11 @@ local function expire(key, ms)
 end
 
 -- Set for how long the keys stay. ARGV[at] is for the log of an ended run, ARGV[at + 1] for a head
--- that may go, ARGV[at + 2] for the log of an unfinished run; in ms, '0' is for ever.
+-- that may go, ARGV[at + 2] for the log of an unfinished run; in ms, '0' is for ever. A run that
+-- ended in doubt stays, since nothing else tells of it.
 local function keep(head, at)
   local log_ms = ARGV[TERMINAL[head.status] and at or at + 2]
+  if head.in_doubt ~= '' then log_ms = '0' end
   local stays = log_ms == '0' and head.seq ~= '0'
   expire(KEYS[1], stays and '0' or ARGV[at + 1])
   expire(KEYS[2], log_ms)
