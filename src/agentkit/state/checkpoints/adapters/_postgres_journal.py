@@ -12,6 +12,7 @@ from agentkit.state.checkpoints.adapters._lanes import Outcome
 from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
 from agentkit.state.checkpoints.adapters._postgres_errors import is_taken
 from agentkit.state.checkpoints.adapters._postgres_heads import head_of, identity_of, numbers_of
+from agentkit.state.checkpoints.adapters._postgres_limits import Limit
 from agentkit.state.checkpoints.adapters._postgres_place import Place
 from agentkit.state.checkpoints.adapters._postgres_session import Db, execute
 from agentkit.state.checkpoints.adapters._queries import queries
@@ -47,10 +48,13 @@ class PostgresJournal:
     Args:
         place: where the tables are.
         clock: what leases and epochs are judged by.
+        limit: how long an operation may take, but for a read of entries: that holds nothing, and
+            they may be many.
     """
 
-    def __init__(self, place: Place, clock: ServerClock) -> None:
+    def __init__(self, place: Place, clock: ServerClock, limit: Limit) -> None:
         self._clock = clock
+        self._limit = limit
         self._sql = {name: place.sql(text) for name, text in queries("postgres").items()}
         self._wait_ms = round(LOCK_SECONDS * 1000)
 
@@ -67,7 +71,7 @@ class PostgresJournal:
         above: int,
     ) -> Lease:
         """See `JournalPort.acquire`; a request that is repeated under its token is one."""
-        ((verdict, took_over, *row),) = execute(
+        ((verdict, took_over, *row),) = self._limit.execute(
             db,
             self._sql["acquire"],
             (
@@ -109,7 +113,7 @@ class PostgresJournal:
             [lease.epoch for _, lease in given],
             [round(lease.ttl_seconds * 1000) for _, lease in given],
         )
-        found = execute(
+        found = self._limit.execute(
             db,
             self._sql["renew"],
             (*columns, patient, self._wait_ms, self._clock.at_ms()),
@@ -124,7 +128,9 @@ class PostgresJournal:
         """See `JournalPort.append`, for several at once: one round trip, one transaction, and the
         head or the refusal of each.
         """
-        found = execute(db, self._sql["append"], self._columns(group))
+        found = self._limit.execute(
+            db, self._sql["append"], self._columns(group), sent_bytes=bytes_of(group)
+        )
         return [
             self._outcome(new, verdict, row)
             for new, (_, verdict, *row) in zip(group, found, strict=True)
@@ -138,13 +144,13 @@ class PostgresJournal:
     def head(self, db: Db, scope: str, run: str, *, hold: bool = False) -> Head | None:
         """See `JournalPort.head`; with `hold` it is kept from others until the transaction ends."""
         values = {**_names(scope, run), "at_ms": self._clock.at_ms()}
-        found = execute(db, self._sql["hold" if hold else "head"], values)
+        found = self._limit.execute(db, self._sql["hold" if hold else "head"], values)
         return head_of(found[0]) if found else None
 
     def delete(self, db: Db, scope: str, run: str) -> bool:
         """See `JournalPort.delete_run`."""
         values = (identity_of(scope, run), scope, run, self._wait_ms, self._clock.at_ms())
-        for verdict, *row in execute(db, self._sql["delete"], values):
+        for verdict, *row in self._limit.execute(db, self._sql["delete"], values):
             if verdict == "held":
                 raise rules.in_use(run, head_of(row))
             return True
@@ -154,7 +160,7 @@ class PostgresJournal:
         """See `JournalPort.entomb`."""
         at_ms = self._clock.at_ms()
         values = (identity_of(scope, run), scope, run, updated_at, self._wait_ms, at_ms)
-        ((done,),) = execute(db, self._sql["entomb"], values)
+        ((done,),) = self._limit.execute(db, self._sql["entomb"], values)
         return bool(done)
 
     def _columns(self, group: Sequence[Appending]) -> tuple[object, ...]:
@@ -188,6 +194,11 @@ class PostgresJournal:
         if verdict == "kept":
             return Outcome(head)
         return Outcome(error=rules.refusal(new.run, head=head, lease=new.lease, after=new.after))
+
+
+def bytes_of(group: Sequence[Appending]) -> int:
+    """What these appends bring, about."""
+    return sum(new.size for new in group)
 
 
 def append_error(new: Appending, error: StoreError) -> Exception:

@@ -8,8 +8,9 @@ from agentkit.core.contracts.heads import Claimable, RunStatus, RunSummary
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
 from agentkit.state.checkpoints.adapters._postgres_heads import head_of, identity_of, is_text
+from agentkit.state.checkpoints.adapters._postgres_limits import Limit
 from agentkit.state.checkpoints.adapters._postgres_place import Place
-from agentkit.state.checkpoints.adapters._postgres_session import Db, execute
+from agentkit.state.checkpoints.adapters._postgres_session import Db
 from agentkit.state.checkpoints.adapters._queries import queries
 
 
@@ -19,10 +20,12 @@ class PostgresLists:
     Args:
         place: where the tables are.
         clock: what leases are judged by, and runs are due by.
+        limit: how long an operation may take.
     """
 
-    def __init__(self, place: Place, clock: ServerClock) -> None:
+    def __init__(self, place: Place, clock: ServerClock, limit: Limit) -> None:
         self._clock = clock
+        self._limit = limit
         self._sql = {name: place.sql(text) for name, text in queries("postgres").items()}
 
     def page(
@@ -50,7 +53,7 @@ class PostgresLists:
             "behind_run": behind_run,
             "at_ms": self._clock.at_ms(),
         }
-        heads = [head_of(row) for row in execute(db, self._sql["page"], values)]
+        heads = [head_of(row) for row in self._limit.execute(db, self._sql["page"], values)]
         page = [
             RunSummary(head.run, head.summary, head.seq, head.epoch, head.owner, head.held)
             for head in heads[:size]
@@ -68,11 +71,11 @@ class PostgresLists:
             "at_ms": self._clock.at_ms(),
             "wall_ms": self._clock.wall_ms(),
         }
-        return [Claimable(*row) for row in execute(db, self._sql["due"], values)]
+        return [Claimable(*row) for row in self._limit.execute(db, self._sql["due"], values)]
 
     def scopes(self, db: Db, *, after: str | None, limit: int) -> list[str]:
         """See `JournalPort.scopes`."""
         if after is not None and not is_text(after):
             after = after.encode("utf-8", "ignore").decode().partition("\0")[0]
         values = {"after": after, "limit": max(limit, 0)}
-        return [scope for (scope,) in execute(db, self._sql["scopes"], values)]
+        return [scope for (scope,) in self._limit.execute(db, self._sql["scopes"], values)]

@@ -82,13 +82,14 @@ class Session:
         self._clock: ClockPort = SystemClock()
         self._db: Db | None = None
 
-    def run(self, work: Callable[[Db], _T], *, again: bool) -> _T:
+    def run(self, work: Callable[[Db], _T], *, again: bool, more_seconds: float = 0.0) -> _T:
         """Run one operation, as long as the server is not silent for too long.
 
         Args:
             work: makes its round trip.
             again: whether it may be sent a second time where its connection broke under it, since
                 doing it twice is doing it once. What was not done at all is repeated anyway.
+            more_seconds: how much longer than usual the server may be silent.
 
         Raises:
             StoreError: it failed; unless it only reads, it is unknown whether it was done.
@@ -99,7 +100,7 @@ class Session:
             pause = 0.0
             db = self.open()
             try:
-                return self._run(db, work)
+                return self._run(db, work, self._seconds + more_seconds)
             except StoreUnreachable as error:
                 if is_undone(error):
                     pause = next(pauses, _PAUSES_SECONDS[-1])
@@ -131,9 +132,9 @@ class Session:
         if db is not None:
             self._source.give(db)
 
-    def _run(self, db: Db, work: Callable[[Db], _T]) -> _T:
+    def _run(self, db: Db, work: Callable[[Db], _T], seconds: float) -> _T:
         try:
-            with driver_errors(self._place.location), bounded(db, self._seconds):
+            with driver_errors(self._place.location), bounded(db, seconds):
                 return work(db)
         except BaseException as error:
             if is_lost(error.__cause__) or not _is_idle(db):
@@ -352,9 +353,17 @@ def bounded(db: Db, seconds: float) -> Iterator[None]:
     """
     clock = SystemClock()
     wait = db.wait
+    psycopg = driver()
 
     def waiting(turns: Generator[Any, Any, _T], *options: float) -> _T:
-        return wait(_until(turns, clock, seconds), *options)
+        try:
+            return wait(_until(turns, clock, seconds), *options)
+        except NoAnswer:
+            if db.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
+                db.close()  # or the driver would ask for the end of what was sent together
+                with contextlib.suppress(psycopg.Error):
+                    turns.close()
+            raise
 
     db.wait = waiting  # type: ignore[assignment] # every operation of the driver waits by it
     try:

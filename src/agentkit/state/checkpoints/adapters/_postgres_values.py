@@ -7,8 +7,9 @@ from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
 from agentkit.state.checkpoints.adapters._postgres_heads import identity_of
 from agentkit.state.checkpoints.adapters._postgres_journal import LOCK_SECONDS
+from agentkit.state.checkpoints.adapters._postgres_limits import Limit
 from agentkit.state.checkpoints.adapters._postgres_place import Place
-from agentkit.state.checkpoints.adapters._postgres_session import Db, execute
+from agentkit.state.checkpoints.adapters._postgres_session import Db
 from agentkit.state.checkpoints.adapters._queries import queries
 
 FORGOTTEN_ROWS = 100
@@ -21,10 +22,12 @@ class PostgresValues:
     Args:
         place: where the tables are.
         clock: what claims lapse by.
+        limit: how long an operation may take.
     """
 
-    def __init__(self, place: Place, clock: ServerClock) -> None:
+    def __init__(self, place: Place, clock: ServerClock, limit: Limit) -> None:
         self._clock = clock
+        self._limit = limit
         self._sql = {name: place.sql(text) for name, text in queries("postgres").items()}
         self._wait_ms = round(LOCK_SECONDS * 1000)
 
@@ -40,14 +43,16 @@ class PostgresValues:
             self._wait_ms,
             self._clock.at_ms(),
         )
-        ((holder, value),) = execute(db, self._sql["claim_value"], values)
+        ((holder, value),) = self._limit.execute(db, self._sql["claim_value"], values)
         return rules.claimed_by(_text(holder), None if value is None else _text(value), token)
 
     def settle(self, db: Db, scope: str, key: str, *, token: str, value: str) -> bool:
         """See `OncePort.settle_value`."""
         at_ms = self._clock.at_ms()
         values = (identity_of(scope, key), _bytes(token), _bytes(value), self._wait_ms, at_ms)
-        ((kept,),) = execute(db, self._sql["settle_value"], values)
+        ((kept,),) = self._limit.execute(
+            db, self._sql["settle_value"], values, sent_bytes=len(value)
+        )
         return bool(kept)
 
 

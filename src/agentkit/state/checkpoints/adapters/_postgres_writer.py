@@ -13,7 +13,9 @@ from agentkit.state.checkpoints.adapters._postgres_journal import (
     Appending,
     PostgresJournal,
     append_error,
+    bytes_of,
 )
+from agentkit.state.checkpoints.adapters._postgres_limits import more_seconds
 from agentkit.state.checkpoints.adapters._postgres_session import Session
 
 MAX_STATEMENT_BYTES = 33_554_432
@@ -51,7 +53,8 @@ def append_all(
     session: Session, journal: PostgresJournal, group: Sequence[Appending]
 ) -> list[Outcome]:
     """One round trip; sent again where the connection broke, as rows that are there are found."""
-    return session.run(lambda db: journal.append(db, group), again=True)
+    more = more_seconds(bytes_of(group))
+    return session.run(lambda db: journal.append(db, group), again=True, more_seconds=more)
 
 
 def serve_group(session: Session, works: Sequence[Work]) -> list[Outcome]:

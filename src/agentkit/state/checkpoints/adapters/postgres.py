@@ -28,6 +28,7 @@ from agentkit.state.checkpoints.adapters._lanes import ThreadLane
 from agentkit.state.checkpoints.adapters._postgres_engine import Engine, Limits, reached
 from agentkit.state.checkpoints.adapters._postgres_heads import check_summary
 from agentkit.state.checkpoints.adapters._postgres_journal import LOCK_SECONDS, Appending
+from agentkit.state.checkpoints.adapters._postgres_limits import checked
 from agentkit.state.checkpoints.adapters._postgres_place import DEFAULT_SCHEMA
 from agentkit.state.checkpoints.adapters._postgres_session import OPERATION_SECONDS, Db, execute
 from agentkit.state.checkpoints.adapters._postgres_transact import TRANSACTION_SECONDS
@@ -67,13 +68,15 @@ class PostgresCheckpointStore(SlotMethods):
         schema: where the tables are.
         clock: for tests: judges leases and epochs instead of the server's.
         transaction_seconds: longest time of a transactional tool.
-        operation_seconds: how long the server may be silent before its connection is given up.
+        operation_seconds: how long the server may be silent before its connection is given up; it
+            ends what takes nine tenths of that by itself. Large appends have longer.
         lane: makes what operations run on; a simulator puts its own in place of threads.
 
     Raises:
         MissingExtra: the driver is not installed.
         InvalidStoreUrl: the address is not understood.
-        StoreMisused: it is neither an address nor a pool that threads can use.
+        StoreMisused: it is neither an address nor a pool that threads can use, or a limit is no
+            time.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class PostgresCheckpointStore(SlotMethods):
         transaction_seconds: float = TRANSACTION_SECONDS,
         lane: MakeLane = ThreadLane,
     ) -> None:
+        checked(operation_seconds=operation_seconds, transaction_seconds=transaction_seconds)
         limits = Limits(operation_seconds, transaction_seconds)
         self._engine = Engine(*reached(database, schema), clock, lane, limits)
         self._scope = ""
