@@ -86,33 +86,42 @@ async def test_a_pool_that_has_no_connection_to_give_is_an_error_that_says_so(
     assert 2 == head.seq
 
 
-async def test_a_statement_timeout_of_the_users_spoils_no_other_run(
-    postgres_server: PostgresServer, postgres_dsn: str
-) -> None:
-    """The statement that a group shares is cancelled for one run that is locked: each of the others
-    gets its own, and the error of that one names what was too short.
+async def test_a_statement_that_is_cancelled_for_one_run_spoils_no_other(desk: Desk) -> None:
+    """One that several share is cancelled while one of them is locked: each of the others gets its
+    own, and the error of that one says what happened.
     """
-    database = postgres_dsn.rpartition("/")[2]
-    postgres_server.sql(f"ALTER DATABASE {database} SET statement_timeout = '200ms'")
-    store = PostgresCheckpointStore(postgres_dsn)
+    store = desk.store(f"{desk.dsn}?application_name={desk.schema}")
     leases = [await started(store, f"r{n}") for n in range(4)]
 
-    with psycopg.connect(postgres_dsn) as other:
-        other.execute("SELECT 1 FROM agentkit.agentkit_run WHERE run = 'r2' FOR UPDATE")
-        found = await asyncio.gather(
-            *(
-                store.append(lease.run, rows(2), after=1, lease=lease, summary=summary())
-                for lease in leases
-            ),
-            return_exceptions=True,
+    with psycopg.connect(desk.dsn) as other:
+        other.execute(
+            f"SELECT 1 FROM {desk.schema}.agentkit_run WHERE run = 'r2' FOR UPDATE".encode()
         )
+        tasks = [
+            asyncio.ensure_future(
+                store.append(lease.run, rows(2), after=1, lease=lease, summary=summary())
+            )
+            for lease in leases
+        ]
+        shared = await cancelled(desk, besides=None)
+        await cancelled(desk, besides=shared)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
         other.rollback()
     again = await store.append("r2", rows(2), after=1, lease=leases[2], summary=summary())
     await store.aclose()
 
     assert [Head, Head, StoreUnreachable, Head] == [type(one) for one in found]
-    assert "statement_timeout" in str(found[2])
+    assert "the server has cancelled this" in str(found[2])
     assert 2 == again.seq
+
+
+async def cancelled(desk: Desk, *, besides: object) -> object:
+    """Cancel the statement of the store that waits for a lock, once there is one; its beginning."""
+    waits = "wait_event_type = 'Lock' AND application_name = %s AND query_start IS DISTINCT FROM %s"
+    sql = f"SELECT query_start, pg_cancel_backend(pid) FROM pg_stat_activity WHERE {waits}"
+    while not (found := desk.sql(sql, desk.schema, besides)):  # noqa: ASYNC110 (a server waits)
+        await asyncio.sleep(0)
+    return found[0][0]
 
 
 @pytest.mark.slow
