@@ -29,6 +29,7 @@ from agentkit.state.checkpoints.adapters import (
     SqliteCheckpointStore,
     StoreWrapper,
 )
+from agentkit.state.checkpoints.shim import ShimJournal, UnfencedStoreWarning
 from agentkit.state.journal.journal import load
 from agentkit.testing import read_rows
 from agentkit.testing.invariants import Evidence, check
@@ -48,6 +49,7 @@ from tests.agents.kit import (
     messages_of,
     then,
 )
+from tests.corpus.make import _FiveMethods
 
 MORE = "and one more"
 
@@ -543,6 +545,49 @@ async def test_a_message_id_of_the_old_run_counts_anew() -> None:
     assert not noted.repeated
     entries = await entries_of(store, "r2")
     assert 2 == sum(isinstance(one.body, e.MessageAdded) for one in entries)
+
+
+async def test_f032_what_is_said_while_questions_are_open_is_never_lost() -> None:
+    """Neither `run` with the new text nor `after=` begins anything on top of the call, and both
+    leave the text with the caller; `add_message` keeps it, the questions stay, and the model reads
+    it behind their results.
+    """
+    store = InMemoryCheckpointStore()
+    agent, effects = _buying(requires_approval=True)
+    llm = then([calls(call("buy", item="1"))], "well")
+    first = await agent.run(TASK, context(llm, store))
+    assert first.suspended is not None
+    before = await read_rows(store, RUN)
+
+    with pytest.raises(RunIdReused, match="add_message"):
+        await agent.run("No, two!", context(llm, store))
+    with pytest.raises(RunUnfinished, match="add_message"):
+        await agent.run("No, two!", context(llm, store, run_id="r2"), after=RUN)
+    assert before == await read_rows(store, RUN)
+    noted = await add_message(store, RUN, "No, two!")
+    assert first.suspended.questions == noted.state.questions
+    asked = first.suspended.questions[0].id
+    result = await agent.resume(RUN, {asked: "reject"}, context(llm, store))
+
+    said = [(one.role, one.content) for one in llm.requests[-1].messages]
+    assert ("user", "No, two!") == said[-1]
+    assert "tool" == said[-2][0]
+    assert ("well", []) == (result.output, effects)
+
+
+async def test_a_store_of_five_methods_carries_on_too() -> None:
+    """Without fencing, as everything there."""
+    with pytest.warns(UnfencedStoreWarning):
+        store = ShimJournal.over(_FiveMethods())
+    agent, effects = _buying()
+    llm = _one_each()
+    await agent.run(TASK, context(llm, store))
+
+    result = await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
+    again = await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
+
+    assert "2 in all" == result.output == again.output
+    assert [RUN, "r2"] == [run for run, _ in effects]
 
 
 async def test_a_stream_and_a_run_without_a_loop_carry_on_too(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _other_agent(run_id: str, agent: str, spec: AgentSpec) -> RunIdReused:
 def _other_task(run_id: str, task: str) -> RunIdReused:
     message = (
         f"run {run_id!r} was started with another task ({task[:80]!r}); a run keeps its task: use "
-        "another run id, or resume it"
+        "another run id, resume it, or say more to it with add_message"
     )
     return RunIdReused(message, run_id=run_id)
 
