@@ -1,22 +1,27 @@
 """Processes that decide one question at once: `python -m tests.crash.deciders URL QUESTION WORDS`.
 
 Each has read the run and decided what to append before any of them appends. They print what they
-were told, a JSON line each.
+were told, a JSON line each. With a file for payments as a fourth argument they resume the run, too.
 """
 
 import asyncio
 import json
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 
+from agentkit.agents import Agent
 from agentkit.agents.deciding import record_decisions
 from agentkit.core.contracts.errors import AlreadyDecided
 from agentkit.core.contracts.heads import Head, Lease, Row, Summary
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import JSON, Decision
 from agentkit.state.checkpoints.adapters import StoreWrapper, open_store
+from agentkit.testing.lines import JsonLines
+from agentkit.tools import tool
+from tests.agents.kit import agent_of, call, calls, context, then
 
 RUN = "r1"
 SECONDS = 60.0
@@ -48,15 +53,29 @@ class Together(StoreWrapper):
         )
 
 
-def main(url: str, question: str, words: Sequence[str]) -> None:
+def payer(pay: Callable[[int], object]) -> Agent:
+    """An agent whose payments need approval."""
+
+    @tool(name="pay", side_effecting=True, requires_approval=True)
+    async def made(cents: int) -> str:
+        pay(cents)
+        return "paid"
+
+    return agent_of(made)
+
+
+def main(url: str, question: str, words: Sequence[str], payments: str = "") -> None:
     """One process for each word; its number is its name."""
     forking = multiprocessing.get_context("fork")
     barrier = forking.Barrier(len(words))
     lock = forking.Lock()
 
     def decide(number: int) -> None:
+        store, word = Together(open_store(url), barrier), words[number]
         told = asyncio.run(
-            _told(Together(open_store(url), barrier), question, words[number], number)
+            _resumed(store, question, word, Path(payments))
+            if payments
+            else _told(store, question, word, number)
         )
         with lock:
             sys.stdout.write(json.dumps(told) + "\n")
@@ -82,5 +101,14 @@ async def _told(store: JournalPort, question: str, word: str, number: int) -> di
     return {"actor": f"person {number}", "word": word, "told": told, "text": text}
 
 
+async def _resumed(store: JournalPort, question: str, word: str, payments: Path) -> dict[str, JSON]:
+    lines = JsonLines(payments)
+    agent = payer(lambda cents: lines.write({"cents": cents}))
+    ctx = context(then(calls(call("pay", cents=900))), store, run_id=RUN)
+    result = await agent.resume(RUN, {question: word}, ctx, wait_seconds=SECONDS)
+    await store.aclose()
+    return {"word": word, "told": result.stop_reason, "text": result.output}
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3].split())
+    main(sys.argv[1], sys.argv[2], sys.argv[3].split(), *sys.argv[4:])

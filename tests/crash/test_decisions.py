@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentkit.agents import Agent
 from agentkit.core.contracts.entries import Decided
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.testing.crash import ForkServer
 from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Evidence, check, read_rows, report
-from agentkit.tools import tool
-from tests.agents.kit import TASK, agent_of, bodies_of, call, calls, context, then
+from agentkit.testing.lines import JsonLines
+from tests.agents.kit import TASK, bodies_of, call, calls, context, then
+from tests.crash.deciders import payer
 from tests.crash.waiters import EXPECTED, RUN, TOOLS
 
 
@@ -133,25 +133,40 @@ def test_f042_of_twenty_processes_that_decide_at_once_one_wins(
     assert expected[winner["word"]] == paid
 
 
+@pytest.mark.slow
+def test_f042_of_twenty_processes_that_resume_at_once_one_makes_the_call(tmp_path: Path) -> None:
+    """They bring the same decision and are let go together: all are given the result, and the call
+    was made once, by whoever had the lease.
+    """
+    url, payments = f"sqlite:///{tmp_path / 'runs.db'}", tmp_path / "payments.jsonl"
+    question = asyncio.run(_suspended(url))
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.crash.deciders", url, question),
+            *(" ".join(["approve"] * 20), str(payments)),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [("completed", "done")] * 20 == [(one["told"], one["text"]) for one in told], done.stderr
+    assert [{"cents": 900}] == JsonLines(payments).read()
+
+
 def _url(request: pytest.FixtureRequest, folder: Path, place: str) -> str:
     if place == "sqlite":
         return f"sqlite:///{folder / 'runs.db'}"
     return str(request.getfixturevalue("postgres_dsn" if place == "postgres" else "redis_url"))
 
 
-def _payer(paid: list[int]) -> Agent:
-    @tool(side_effecting=True, requires_approval=True)
-    async def pay(cents: int) -> str:
-        paid.append(cents)
-        return "paid"
-
-    return agent_of(pay)
-
-
 async def _suspended(url: str) -> str:
     store = open_store(url)
     ctx = context(then(calls(call("pay", cents=900))), store, run_id=RUN)
-    result = await _payer([]).run(TASK, ctx)
+    result = await payer(list[int]().append).run(TASK, ctx)
     await store.aclose()
     assert result.suspended is not None
     return result.suspended.questions[0].id
@@ -160,7 +175,7 @@ async def _suspended(url: str) -> str:
 async def _resumed(url: str) -> tuple[Decided, list[int]]:
     store, paid = open_store(url), list[int]()
     ctx = context(then(calls(call("pay", cents=900))), store, run_id=RUN)
-    assert "done" == (await _payer(paid).resume(RUN, {}, ctx)).output
+    assert "done" == (await payer(paid.append).resume(RUN, {}, ctx)).output
     [decided] = await bodies_of(store, Decided, RUN)
     await store.aclose()
     return decided, paid
