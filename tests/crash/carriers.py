@@ -1,8 +1,7 @@
 """A worker that carries a finished conversation on, and may die anywhere in it."""
 
 import asyncio
-import os
-import time
+import fcntl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from agentkit.testing.invariants import ToolKind
 from agentkit.testing.lines import JsonLines
 from agentkit.tools import Tool, ToolContext, tool
 
+READY, GATE = "ready", "gate"
 FIRST, SECOND = "r1", "r2"
 TASK, MORE = "Order one.", "And one more."
 TOOLS: dict[str, ToolKind] = {"order": "idempotent"}
@@ -34,12 +34,12 @@ class Job(msgspec.Struct, frozen=True):
     Args:
         folder: where the run's facts are.
         at: the border at which to die.
-        together: how many processes wait for one another before they begin; 0 for none.
+        gated: say in the pipe `READY` that it is there, and begin when `GATE` is no longer locked.
     """
 
     folder: str
     at: int | None = None
-    together: int = 0
+    gated: bool = False
 
 
 def warm_up() -> None:
@@ -54,11 +54,12 @@ def work(argument: JSONObject) -> None:
     """One process's life."""
     job = msgspec.convert(argument, Job)
     folder = Folder(Path(job.folder))
-    if job.together:
-        (folder.path / f"ready-{os.getpid()}").touch()
-        while len([*folder.path.glob("ready-*")]) < job.together:
-            time.sleep(0.001)
-    asyncio.run(_carry_on(folder, job.at, wait_seconds=30.0 if job.together else 0.0))
+    if job.gated:
+        with (folder.path / READY).open("wb", buffering=0) as pipe:
+            pipe.write(b"x")
+        with (folder.path / GATE).open("rb") as gate:
+            fcntl.flock(gate, fcntl.LOCK_SH)
+    asyncio.run(_carry_on(folder, job.at, wait_seconds=30.0 if job.gated else 0.0))
 
 
 async def first_conversation(folder: Folder) -> None:

@@ -1,6 +1,9 @@
 """A finished conversation is carried on by workers that are killed with SIGKILL at every border."""
 
 import asyncio
+import fcntl
+import os
+import select
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +18,7 @@ from agentkit.testing.crash.scenario import Folder
 from agentkit.testing.invariants import Evidence, check, read_rows, report
 from agentkit.testing.lines import JsonLines
 from tests.agents.kit import kinds_of
-from tests.crash.carriers import EXPECTED, FIRST, SECOND, TOOLS, first_conversation
+from tests.crash.carriers import EXPECTED, FIRST, GATE, READY, SECOND, TOOLS, first_conversation
 
 STARTERS = 4
 
@@ -63,13 +66,23 @@ def test_of_four_processes_that_begin_the_same_run_at_once_one_does(
 
     def begin(_: int) -> str:
         with ForkServer("tests.crash.carriers:work") as server:
-            ended = server.run({"folder": str(tmp_path), "together": STARTERS})
+            ended = server.run({"folder": str(tmp_path), "gated": True})
             return ended.how if not ended.detail else ended.detail
 
-    with ThreadPoolExecutor(STARTERS) as pool:
-        ends = list(pool.map(begin, range(STARTERS)))
+    os.mkfifo(tmp_path / READY)
+    ready = os.open(tmp_path / READY, os.O_RDWR)
+    with (tmp_path / GATE).open("wb") as gate, ThreadPoolExecutor(STARTERS) as pool:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        ending = [pool.submit(begin, number) for number in range(STARTERS)]
+        there = 0
+        while there < STARTERS and select.select([ready], [], [], 30.0)[0]:
+            there += len(os.read(ready, STARTERS))
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        ends = [one.result() for one in ending]
+    os.close(ready)
 
     seen = _look(folder)
+    assert STARTERS == there
     assert ["completed"] * STARTERS == ends
     told = [line["output"] for line in JsonLines(tmp_path / "told.jsonl").read()]
     assert [EXPECTED] * STARTERS == told
