@@ -1,6 +1,7 @@
 """The command line on a Redis store."""
 
 import pytest
+import redis
 
 from agentkit.testing.servers import RedisServer
 from tests.cli.kit import Shell
@@ -35,6 +36,27 @@ def test_doctor_tells_what_a_redis_keeps(
     assert level == found["durability 1"]["level"]
     assert says in found["durability 1"]["text"]
     assert (level == "bad") == (done.code == 1)
+
+
+def test_an_open_run_without_its_entries_is_told_to_have_expired(
+    shell: Shell, redis_url: str
+) -> None:
+    """By whatever command meets it; nothing of it is begun anew."""
+    shell.environment["AGENTKIT_STORE_URL"] = redis_url
+    shell.suspended("r1")
+    redis.Redis.from_url(redis_url).delete("agent:log:{r1}")
+
+    asked = [
+        shell("show", "r1", "--json"),
+        shell("tool", "settle", "r1", "1.0", "--skip", "--json"),
+        shell("resume", "r1", "--json"),
+        shell("run", "agents:sender", "Send a.", "--run-id", "r1", "--json"),
+    ]
+    listed = shell("runs")
+
+    assert [(5, "RunExpired")] * 4 == [(one.code, one.json["error"]) for one in asked]
+    assert "it has expired: its entries are gone" in listed.out
+    assert shell("runs", "--json").json[0]["expired"]
 
 
 def test_a_stopped_run_is_accepted(shell: Shell) -> None:

@@ -14,7 +14,7 @@ from agentkit.cli.statuses import STATUSES
 from agentkit.cli.timeline import in_doubt, is_tombstone, timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
-from agentkit.core.contracts.heads import TERMINAL_STATUSES, Row, RunSummary
+from agentkit.core.contracts.heads import Row, RunSummary
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Scope
@@ -29,6 +29,10 @@ from agentkit.state.journal.owner import is_dead
 __all__ = ["count_runs", "list_runs", "show_run"]
 
 _PAGE = 500
+_LEFT = {
+    "tombstone": "its entries are gone, its result is kept",
+    "expired": "it has expired: its entries are gone, and it had not ended",
+}
 
 
 def list_runs(
@@ -46,14 +50,14 @@ def list_runs(
     async def work(store: JournalPort) -> int:
         view = store.scoped(Scope(tenant=tenant))
         found = await _page(view, status, agent, limit)
-        buried = await _buried(view, found)
+        bare = await _bare(view, found)
         if as_json:
-            emit_json([_as_json(run, tombstone=run.run in buried) for run in found])
+            emit_json([_as_json(run, left=bare.get(run.run, "")) for run in found])
         elif not found:
-            say("no runs", error=True)
+            say(f"no runs in {store.location}", error=True)
         else:
             columns = ("run", "status", "agent", "age", "steps", "tokens", "why it waits")
-            print_table(columns, [_as_cells(run, tombstone=run.run in buried) for run in found])
+            print_table(columns, [_as_cells(run, left=bare.get(run.run, "")) for run in found])
         return OK
 
     run_command(store_url, work, as_json=as_json)
@@ -113,6 +117,7 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
 
     Raises:
         RunNotFound: there is no such run.
+        RunExpired: its entries are gone, and it has not ended.
     """
     head = await port.head(run_id)
     if head is not None and head.tombstone:
@@ -134,6 +139,8 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
             await load_known(port, run_id)
         if head is not None and state.seq < head.seq:
             raise damaged(run_id, state.seq + 1, f"entry {state.seq + 1} is missing")
+        if head is not None and state.seq == head.seq and state.check != head.check:
+            raise damaged(run_id, state.seq, "its checksum is not the one that the head tells")
     except (JournalDamaged, JournalTooNew) as error:
         damage = error
     live = head is not None and _lives(head.owner, held=head.held)
@@ -187,14 +194,16 @@ async def _page(
             return found[:limit]
 
 
-async def _buried(view: JournalPort, runs: Sequence[RunSummary]) -> set[str]:
-    """Those of which only the tombstone is left, which a list of summaries does not tell."""
-    buried = set()
+async def _bare(view: JournalPort, runs: Sequence[RunSummary]) -> dict[str, str]:
+    """Those whose head alone is left, which a list of summaries does not tell: `tombstone` where
+    that says how the run ended, else `expired`.
+    """
+    bare = {}
     for run in runs:
-        if run.summary.status in TERMINAL_STATUSES:
-            head = await view.head(run.run)
-            buried |= {run.run} if head is not None and head.tombstone else set()
-    return buried
+        head = await view.head(run.run)
+        if head is not None and (head.tombstone or head.expired):
+            bare[run.run] = "tombstone" if head.tombstone else "expired"
+    return bare
 
 
 def _status(status: str, *, live: bool) -> str:
@@ -239,9 +248,9 @@ def _age(run: RunSummary) -> float:
     return SystemClock().now() - run.summary.started_at / 1000
 
 
-def _as_cells(run: RunSummary, *, tombstone: bool) -> tuple[str, ...]:
+def _as_cells(run: RunSummary, *, left: str) -> tuple[str, ...]:
     summary = run.summary
-    why = "its entries are gone, its result is kept" if tombstone else _why(run)
+    why = _LEFT[left] if left else _why(run)
     return (
         shorten(run.run, 60),
         _shown_status(run),
@@ -253,12 +262,13 @@ def _as_cells(run: RunSummary, *, tombstone: bool) -> tuple[str, ...]:
     )
 
 
-def _as_json(run: RunSummary, *, tombstone: bool) -> dict[str, JSON]:
+def _as_json(run: RunSummary, *, left: str) -> dict[str, JSON]:
     summary, detail = run.summary, _detail(run)
     return {
         "run": run.run,
         "status": _shown_status(run),
-        "tombstone": tombstone,
+        "tombstone": left == "tombstone",
+        "expired": left == "expired",
         "agent": summary.agent,
         "task": detail.task,
         "age_seconds": round(_age(run), 3),

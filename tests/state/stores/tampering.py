@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import msgspec
 
 from agentkit.core.contracts.heads import Row
 from agentkit.core.contracts.ports import JournalPort
@@ -17,6 +19,9 @@ from agentkit.state.checkpoints.adapters import (
     RedisCheckpointStore,
     SqliteCheckpointStore,
 )
+
+if TYPE_CHECKING:
+    import redis
 
 Change: TypeAlias = Callable[[list[tuple[bytes, bytes]]], list[tuple[bytes, bytes]]]
 """From the stored (body, checksum) of each entry to those that are put in their place."""
@@ -60,11 +65,7 @@ def _postgres(store: PostgresCheckpointStore, run: str, change: Change, *, dsn: 
 
 def _redis(change: Change, *, url: str) -> None:
     """The log is a list; each of its elements is taken as a body with nothing beside it."""
-    import redis
-
-    host, _, port = url.rpartition("://")[2].partition("/")[0].rpartition(":")
-    kind = redis.RedisCluster if "cluster" in url else redis.Redis
-    client = kind(host=host.rpartition("@")[2], port=int(port.partition(",")[0]))
+    client = _client(url)
     [key] = client.scan_iter("agent:log:*")
     elements = cast("list[bytes]", client.lrange(key, 0, -1))
     client.delete(key)
@@ -72,6 +73,14 @@ def _redis(change: Change, *, url: str) -> None:
     if changed:
         client.rpush(key, *(body for body, _ in changed))
     client.close()
+
+
+def _client(url: str) -> redis.Redis | redis.RedisCluster:
+    import redis
+
+    host, _, port = url.rpartition("://")[2].partition("/")[0].rpartition(":")
+    kind = redis.RedisCluster if "cluster" in url else redis.Redis
+    return kind(host=host.rpartition("@")[2], port=int(port.partition(",")[0]))
 
 
 def tamper(store: JournalPort, run: str, change: Change, *, address: Callable[[], str]) -> None:
@@ -92,6 +101,28 @@ def tamper(store: JournalPort, run: str, change: Change, *, address: Callable[[]
     else:
         assert isinstance(store, RedisCheckpointStore)
         _redis(change, url=address())
+
+
+def forget_check(store: JournalPort, run: str, *, address: Callable[[], str]) -> None:
+    """Take the checksum of the last entry out of a run's head; arguments as of `tamper`."""
+    if isinstance(store, InMemoryCheckpointStore):
+        kept = store._data.runs["", run]
+        kept.head = msgspec.structs.replace(kept.head, check=b"")
+    elif isinstance(store, SqliteCheckpointStore):
+        db = sqlite3.connect(store.location.removeprefix("sqlite:///"))
+        db.execute("UPDATE agentkit_run SET tip = x'' WHERE run = ?", (run,))
+        db.commit()
+        db.close()
+    elif isinstance(store, PostgresCheckpointStore):
+        import psycopg
+
+        with psycopg.connect(address()) as connection:
+            connection.execute(f"SET search_path TO {store._engine.place.schema}".encode())
+            connection.execute("UPDATE agentkit_run SET tip = '' WHERE run = %s", (run,))
+    else:
+        client = _client(address())
+        client.hdel(f"agent:checkpoint:{{{run}}}", "check")
+        client.close()
 
 
 def edited(pairs: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

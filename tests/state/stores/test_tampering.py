@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agentkit.agents.settling import settle_call
 from agentkit.core.contracts.errors import JournalDamaged, RunExpired
 from agentkit.core.contracts.heads import Head
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import Decision
 from agentkit.core.testing.clock import FakeClock
 from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
@@ -21,7 +23,7 @@ from agentkit.state.journal.journal import load
 from agentkit.state.upkeep import Policy, collect
 from tests.agents.kit import context, then
 from tests.state.stores.moving import SENDER, TASK, copied, finished, interrupted, outcomes
-from tests.state.stores.tampering import KINDS, removed, tamper
+from tests.state.stores.tampering import KINDS, forget_check, removed, tamper
 
 _ADDRESSES = {
     "postgres": "postgres_server",
@@ -60,6 +62,35 @@ async def test_entries_that_were_changed_are_an_error(
     policy = Policy(0)
     found = collect(store, policy, clock=FakeClock(now=1e11))
     assert ["unreadable"] == [one.verdict async for one in found]
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_an_open_run_whose_head_has_lost_its_checksum_is_never_begun_anew(
+    emptied: bool, store: JournalPort, clock: FakeClock, request: pytest.FixtureRequest
+) -> None:
+    """A head without a checksum is what is left of a run only where it says how that ended."""
+    name = request.node.callspec.params["store"]
+    await interrupted(store, "r")
+    clock.advance(20)
+
+    def address() -> str:
+        given = request.getfixturevalue(_ADDRESSES[name])
+        return given if isinstance(given, str) else str(given.dsn())
+
+    if emptied:
+        tamper(store, "r", KINDS["emptied"], address=address)
+    forget_check(store, "r", address=address)
+
+    with pytest.raises((JournalDamaged, RunExpired)):
+        await load(store, "r")
+    llm = then([], "begun anew")
+    with pytest.raises((JournalDamaged, RunExpired)):
+        await SENDER.run(TASK, context(llm, store, run_id="r"))
+    assert [] == llm.requests
+    with pytest.raises((JournalDamaged, RunExpired)):
+        await settle_call(store, "r", "1.0", Decision("done", "sent"))
+    [moved] = await copied(store, InMemoryCheckpointStore())
+    assert isinstance(moved.error, JournalDamaged | RunExpired)
 
 
 @pytest.mark.parametrize(

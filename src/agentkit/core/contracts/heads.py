@@ -116,7 +116,20 @@ class Head(msgspec.Struct, frozen=True):
     @property
     def tombstone(self) -> bool:
         """Whether the run has ended and its entries are gone: the head is what stays of it."""
+        return self._bare and self._ended
+
+    @property
+    def expired(self) -> bool:
+        """Whether the head is there alone and the run has not ended: nobody may begin it anew."""
+        return self._bare and not self._ended
+
+    @property
+    def _bare(self) -> bool:
         return self.seq > 0 and not self.check
+
+    @property
+    def _ended(self) -> bool:
+        return self.summary is not None and self.summary.status in TERMINAL_STATUSES
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -7,8 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from agentkit.core.contracts.entries import Body, Entry
-from agentkit.core.contracts.errors import HeadMoved, LeaseLost, RunNotFound, StoreUnreachable
-from agentkit.core.contracts.heads import Head, Lease, Row
+from agentkit.core.contracts.errors import (
+    HeadMoved,
+    JournalDamaged,
+    LeaseLost,
+    RunExpired,
+    RunNotFound,
+    StoreUnreachable,
+)
+from agentkit.core.contracts.heads import TERMINAL_STATUSES, Head, Lease, Row
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.state.journal.codec import damaged, decode_rows, encode_entry
 from agentkit.state.journal.fold import RunState
@@ -23,6 +30,7 @@ __all__ = [
     "insist",
     "load",
     "load_known",
+    "missing",
 ]
 
 APPEND_RETRY_SECONDS = (0.05, 0.5, 2.0)
@@ -48,6 +56,7 @@ async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> Ru
         JournalDamaged: see `codec.decode_rows`; also where the head, which moves with every append,
             counts more entries than there are, or tells of another last one.
         JournalTooNew: see `codec.decode_rows`.
+        RunExpired: its entries are gone, and it has not ended.
     """
     head = await port.head(run_id) if upto is None else None
     if head is not None and head.tombstone:
@@ -59,9 +68,21 @@ async def load(port: JournalPort, run_id: str, *, upto: int | None = None) -> Ru
     again = await port.head(run_id)
     if again is not None and (again.seq, again.check) == (head.seq, head.check):
         if state.seq < head.seq:
-            raise damaged(run_id, state.seq + 1, f"entry {state.seq + 1} is missing")
+            raise missing(head, at=state.seq + 1)
         raise damaged(run_id, state.seq, "its checksum is not the one that the head tells")
     return await load(port, run_id)  # the run was deleted while it was read
+
+
+def missing(head: Head, *, at: int) -> RunExpired | JournalDamaged:
+    """The error for a run that lacks the entries from `at` on that its head counts."""
+    status = head.summary.status if head.summary is not None else "saved"
+    if at > 1 or status in TERMINAL_STATUSES:
+        return damaged(head.run, at, f"entry {at} is missing")
+    message = (
+        f"run {head.run!r} has expired: its head is there and says {status}, its entries are gone. "
+        f"Restore them from a backup, or delete the run."
+    )
+    return RunExpired(message, run_id=head.run)
 
 
 async def load_known(port: JournalPort, run_id: str) -> RunState:

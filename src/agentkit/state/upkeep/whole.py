@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
     RunError,
-    RunExpired,
     RunIdReused,
     RunNotFound,
     StoreDamaged,
@@ -21,7 +20,7 @@ from agentkit.state.journal.codec import damaged, decode_rows, encode_entry
 from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.founding import claim_new, found, give_back
-from agentkit.state.journal.journal import PAGE_ROWS, Journal
+from agentkit.state.journal.journal import PAGE_ROWS, Journal, missing
 from agentkit.state.journal.lease import LEASE_SECONDS, Tenure, heartbeat_for
 from agentkit.state.journal.owner import drive_of, is_dead, owner_id
 
@@ -90,8 +89,7 @@ async def read_whole(view: JournalPort, run: str) -> WholeRun:
             return whole
         again = await view.head(run)
         if again is not None and (again.seq, again.check) == (head.seq, head.check):
-            at = len(whole.rows) + 1
-            raise damaged(run, at, f"entry {at} is missing")
+            raise missing(head, at=len(whole.rows) + 1)
 
 
 @contextlib.asynccontextmanager
@@ -202,12 +200,6 @@ async def _read(view: JournalPort, run: str) -> WholeRun:
 
 def _tombstone(head: Head) -> WholeRun:
     summary = head.summary or Summary("saved")
-    if summary.status not in TERMINAL_STATUSES:
-        message = (
-            f"run {head.run!r} has expired: its head is there and says {summary.status}, its "
-            f"entries are gone. Restore them from a backup, or delete the run."
-        )
-        raise RunExpired(message, run_id=head.run)
     return WholeRun(head.run, (), head.epoch, summary.status, summary, tombstone=True)
 
 
