@@ -113,7 +113,7 @@ def _model(order: CrashOrder) -> tuple[str, Model]:
 async def _recorded(order: CrashOrder, run_id: str) -> tuple[str, tuple[ScriptTurn, ...]]:
     store = open_store(order["store"] or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     try:
-        check_there(store)
+        await check_there(store)
         port = store.scoped(Scope(tenant=order["tenant"]))
         rows = await read_rows(port, run_id)
         if not rows:

@@ -20,7 +20,7 @@ from agentkit.state.checkpoints.adapters import (
     RedisCheckpointStore,
     SqliteCheckpointStore,
 )
-from agentkit.state.checkpoints.places import in_memory, missing_file
+from agentkit.state.checkpoints.places import in_memory, is_missing, missing_file
 
 __all__ = ["examine"]
 
@@ -107,6 +107,8 @@ async def _store(store: JournalPort) -> list[_Finding]:
     missing = missing_file(store)
     if missing is not None:
         return [_to_be_made(missing), *_file_system(missing.parent)]
+    if await is_missing(store):
+        return [_Finding("store", "note", f"{where}: not there yet; agentkit run makes it")]
     page, _ = await store.list_runs(limit=1)
     findings = [
         _Finding("store", "ok", f"{where}: reachable, {'has runs' if page else 'no runs yet'}")

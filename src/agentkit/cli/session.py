@@ -24,7 +24,7 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.checkpoints.adapters.url import masked_url
-from agentkit.state.checkpoints.places import in_memory, missing_file
+from agentkit.state.checkpoints.places import in_memory, is_missing
 
 __all__ = [
     "DEFAULT_STORE",
@@ -147,15 +147,15 @@ async def _interruptible(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     store = open_store(store_url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
-    if not creates:
-        check_there(store)
     try:
+        if not creates:
+            await check_there(store)
         return await work(store)
     finally:
         await store.aclose()
 
 
-def check_there(store: JournalPort) -> None:
+async def check_there(store: JournalPort) -> None:
     """Refuse a store in which a command that only finds can find nothing.
 
     Raises:
@@ -167,10 +167,10 @@ def check_there(store: JournalPort) -> None:
             "memory:// belongs to one process and is gone with it, so nothing can be found there. "
             f"Name the store of your runs with --store or {STORE_VARIABLE}: sqlite:///runs.db"
         )
-    if missing_file(store) is not None:
+    if await is_missing(store):
         raise StoreUnreachable(
-            f"there is no store at {store.location}. `agentkit run` creates it; check --store, "
-            f"{STORE_VARIABLE} and the current folder."
+            f"there is no store at {store.location}. `agentkit run` creates it; check --store and "
+            f"{STORE_VARIABLE}, and the current folder or the schema."
         )
 
 
