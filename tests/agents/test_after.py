@@ -489,6 +489,27 @@ async def test_the_new_run_has_the_autonomy_and_identity_of_its_own_start() -> N
     assert ("manual", "ada", MORE, "") == (fork.autonomy, fork.identity, fork.task, fork.after)
 
 
+async def test_a_fork_of_the_newest_version_is_of_the_new_run_or_refused() -> None:
+    """Without a step of its own the newest version is of the old conversation, which is forked by
+    its number alone and has the old task.
+    """
+    store = InMemoryCheckpointStore()
+    agent, _ = _buying()
+    await agent.run(TASK, context(_one_each(), store))
+    await agent.run(MORE, context(FakeLLM("no"), store, run_id="r2"), after=RUN)
+    await agent.run(MORE, context(_one_each(), store, run_id="r3"), after=RUN)
+    checkpointer = Checkpointer(port=store)
+
+    with pytest.raises(VersionNotFound, match=r"no step of its own yet; .* versions 1, which"):
+        await checkpointer.fork("r2", new_run_id="f2")
+    old = await checkpointer.fork("r2", version=1, new_run_id="f2")
+    new = await checkpointer.fork("r3", new_run_id="f3")
+
+    assert (1, 2) == (old.version, new.version)
+    assert TASK == (await load(store, "f2")).task
+    assert MORE == (await load(store, "f3")).task
+
+
 async def test_the_recorded_definition_goes_on_and_a_changed_one_is_told() -> None:
     """Answers of a model are bound to the prompt and the tools that it had."""
     store = InMemoryCheckpointStore()

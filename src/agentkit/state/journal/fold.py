@@ -249,7 +249,7 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
         raise damaged(state.run_id, entry.seq, "it changes a result of a call that is not there")
     state.forked = body
     if body.task:
-        _carried_on(state, body)
+        _carried_on(state, entry, body)
     state.head_details.clear()
     state.started_at = entry.at
     state.inherited += state.usage
@@ -266,9 +266,9 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.decided = {asked: one for asked, one in state.decided.items() if asked not in undecided}
 
 
-def _carried_on(state: RunState, body: e.Forked) -> None:
+def _carried_on(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     """The user has a new task: limits, ids of messages and words of refusal were of the old one."""
-    state.carried = body
+    state.carried, state.carried_at = body, entry.seq
     state.messages.clear()
     state.asked_anew = set(state.refused)
     for lane in state.lanes.values():

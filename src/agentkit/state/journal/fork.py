@@ -66,7 +66,7 @@ async def fork(
     """See `Checkpointer.fork`; `port` looks at the scope of both runs."""
     new = check_id(new_run_id) if new_run_id is not None else chance.token()
     if version is None:
-        version = (await load_known(port, run_id)).main.version
+        version = _newest(await load_known(port, run_id))
     rows, state = await _prefix(port, run_id, version, new)
     checked = _checked_edits(state, run_id, edits)
     _check_texts(run_id, message, actor)
@@ -83,6 +83,24 @@ async def fork(
         await give_back(port, lease, clock=clock)
         raise
     return Fork(new, run_id, version, len(rows), state.questions)
+
+
+def _newest(state: RunState) -> int:
+    """The newest version of the run's agent.
+
+    Raises:
+        VersionNotFound: the run carries on a conversation, and has completed no step of its own:
+            what stands at the newest version knows nothing of its task.
+    """
+    saved = state.main.versions
+    if state.carried is not None and saved and saved[-1].seq < state.carried_at:
+        before = [one.version for one in saved]
+        message = (
+            f"run {state.run_id!r} has completed no step of its own yet; the conversation before "
+            f"it has versions {', '.join(map(str, before))}, which are forked by their number"
+        )
+        raise VersionNotFound(message, run_id=state.run_id, versions=before)
+    return state.main.version
 
 
 async def _prefix(

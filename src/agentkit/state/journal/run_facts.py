@@ -41,6 +41,7 @@ class RunFacts:
         self.usage = Usage()
         self.forked: e.Forked | None = None
         self.carried: e.Forked | None = None
+        self.carried_at = 0
         self.inherited = Usage()
         self.lanes: dict[str, LaneState] = {}
         self.decided: dict[str, e.Decided] = {}
