@@ -7,7 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
-from agentkit.core.contracts.errors import InvalidStoreUrl, JournalTooNew, StoreUnreachable
+from agentkit.core.contracts.errors import (
+    InvalidStoreUrl,
+    JournalTooNew,
+    StoreDamaged,
+    StoreUnreachable,
+)
 from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import PostgresCheckpointStore, open_store
 from agentkit.state.checkpoints.adapters._migrations import steps
@@ -254,18 +259,26 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(
     postgres_server.drop_database("latin")
 
 
-async def test_a_schema_that_vanishes_is_an_error_and_then_made_anew(desk: Desk) -> None:
-    """Somebody drops or restores it under a running worker."""
+async def test_a_schema_that_vanishes_is_not_made_anew(desk: Desk) -> None:
+    """Somebody drops it under a running worker, to restore it: until it is there again everything
+    is refused, on old connections and on new ones, for an empty store would begin known runs anew.
+    """
     store = desk.store()
     await started(store, "r")
-    desk.sql("DROP SCHEMA {s} CASCADE")
+    desk.sql("ALTER SCHEMA {s} RENAME TO {s}_away")
 
     with pytest.raises(StoreUnreachable, match="lacks what it should have"):
         await store.acquire("r", "worker", TTL_SECONDS)
     await store.aclose()
-    lease = await store.acquire("r", "worker", TTL_SECONDS)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match="has lost its schema"):
+            await store.acquire("r", "worker", TTL_SECONDS)
+    with pytest.raises(StoreDamaged, match="has lost its schema"):
+        await store.reclaim(limit_seconds=1.0)
+    assert [(0,)] == desk.sql("SELECT count(*) FROM pg_namespace WHERE nspname = '{s}'")
+    desk.sql("ALTER SCHEMA {s}_away RENAME TO {s}")
 
-    assert 0 == lease.head.seq
+    assert rows(1) == await store.read("r")
     await store.aclose()
 
 

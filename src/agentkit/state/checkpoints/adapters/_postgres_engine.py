@@ -120,7 +120,7 @@ class Engine:
     def _reclaimed(self, limit_seconds: float) -> Reclaimed:
         with self.source.raw() as db:
             with driver_errors(self.place.location):
-                schema.prepare(db, self.place)
+                self.source.prepare(db)
             return reclaim(db, self.place, limit_seconds=limit_seconds)
 
     def _renew(self, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
@@ -143,7 +143,7 @@ def reached(database: str | psycopg_pool.ConnectionPool[Any], name: str) -> tupl
     """Where the database is, and where connections to it come from."""
     if isinstance(database, str):
         place = place_of(database, name)
-        return place, Dialled(place, lambda db: schema.prepare(db, place))
+        return place, Dialled(place, schema.Preparation(place))
     kind = type(database).__name__
     if not hasattr(database, "getconn") or "Async" in kind:
         raise StoreMisused(
@@ -152,7 +152,7 @@ def reached(database: str | psycopg_pool.ConnectionPool[Any], name: str) -> tupl
             f"several from threads of its own: give it the address."
         )
     place = place_of(_conninfo(database), name, **_address(database))
-    return place, Pooled(database, place, lambda db: schema.prepare(db, place))
+    return place, Pooled(database, place, schema.Preparation(place))
 
 
 def _conninfo(pool: psycopg_pool.ConnectionPool[Any]) -> str:

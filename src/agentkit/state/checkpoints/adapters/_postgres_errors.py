@@ -141,8 +141,8 @@ def _translate(exc: psycopg.Error, where: str) -> StoreError:
         )
     if state in _MISSING:
         return StoreUnreachable(
-            f"the store {where} lacks what it should have ({text}). If its schema was removed or "
-            f"restored while it was in use, resume; else run `agentkit migrate`."
+            f"the store {where} lacks what it should have ({text}). If its schema was removed in "
+            f"use, restore it and resume; else run `agentkit migrate`."
         )
     if state in _DAMAGED:
         return StoreDamaged(f"the store {where} is damaged ({text}). Restore a backup.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from agentkit.core.contracts.errors import JournalTooNew, StoreUnreachable
+from agentkit.core.contracts.errors import JournalTooNew, StoreDamaged, StoreUnreachable
 from agentkit.core.contracts.upkeep import Migration
 from agentkit.state.checkpoints.adapters import _migrations as steps
 from agentkit.state.checkpoints.adapters._postgres_errors import driver
@@ -59,13 +59,29 @@ def migrate(db: Db, place: Place) -> list[Migration]:
     return applied
 
 
-def prepare(db: Db, place: Place) -> None:
-    """See that a new connection leads to a store that this release can use, and make it one.
+class Preparation:
+    """See that a new connection leads to a store that this release can use, and make it one; but
+    not where one was before.
+
+    Args:
+        place: where the tables are.
 
     Raises:
         JournalTooNew: the store is newer.
+        StoreDamaged: the schema that was there is gone.
         StoreUnreachable: it is no database for a store.
     """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._seen = False
+
+    def __call__(self, db: Db) -> None:
+        _prepare(db, self._place, seen=self._seen)
+        self._seen = True
+
+
+def _prepare(db: Db, place: Place, *, seen: bool) -> None:
     version, encoding = db.pgconn.server_version, db.pgconn.parameter_status(b"server_encoding")
     if 0 < version < OLDEST_SERVER:
         raise StoreUnreachable(
@@ -78,6 +94,12 @@ def prepare(db: Db, place: Place) -> None:
         )
     with bounded(db, MIGRATION_SECONDS):
         lacking = pending(db, place)
+    if seen and lacking == list(steps.steps("postgres")):
+        raise StoreDamaged(
+            f"the store {place.location} has lost its schema since this process used it. Nothing "
+            f"was made or written, as a new one would begin known runs again. Restore it from a "
+            f"backup; if it is to begin empty, start a new process."
+        )
     if lacking:
         _migrate(db, place)
 

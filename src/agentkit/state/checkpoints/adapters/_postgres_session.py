@@ -48,9 +48,11 @@ class Source(Protocol):
 
     Attributes:
         keeps: whether whoever has one may keep it between operations.
+        prepare: looks at a connection before it is used.
     """
 
     keeps: bool
+    prepare: Callable[[Db], None]
 
     def take(self) -> Db:
         """A connection that seems to be alive, in autocommit, with the schema as it should be."""
@@ -180,7 +182,7 @@ class Dialled:
 
     def __init__(self, place: Place, prepare: Callable[[Db], None]) -> None:
         self._place = place
-        self._prepare = prepare
+        self.prepare = prepare
         self._clock: ClockPort = SystemClock()
         self._reached = False
 
@@ -188,7 +190,7 @@ class Dialled:
         """See `Source.take`. A server that was there once is waited for while it restarts."""
         db = self._connect()
         try:
-            self._prepare(db)
+            self.prepare(db)
         except BaseException:
             db.close()
             raise
@@ -250,7 +252,7 @@ class Pooled:
     ) -> None:
         self._pool = pool
         self._place = place
-        self._prepare = prepare
+        self.prepare = prepare
         self._process = os.getpid()
         self._prepared = False
         self._modes: dict[int, bool] = {}
@@ -260,7 +262,7 @@ class Pooled:
         db = self._borrow()
         try:
             if not self._prepared:
-                self._prepare(db)
+                self.prepare(db)
                 self._prepared = True
         except BaseException:
             db.close()
