@@ -59,6 +59,24 @@ def test_an_open_run_without_its_entries_is_told_to_have_expired(
     assert shell("runs", "--json").json[0]["expired"]
 
 
+def test_doctor_makes_lists_anew(shell: Shell, redis_url: str) -> None:
+    """On Redis; other stores have none that could lack runs."""
+    shell("run", "agents:talker", "Talk.", "--run-id", "r1", "--store", redis_url)
+    shell("runs", "--store", redis_url)
+    redis.Redis.from_url(redis_url).zrem("agent:runs:", "r1")
+    short = shell("runs", "--json", "--store", redis_url)
+    done = shell("doctor", "--repair", "--json", "--store", redis_url)
+    other = shell("doctor", "--repair", "--json")
+
+    found = [one["text"] for one in [*done.json, *other.json] if one["subject"] == "repair"]
+    assert [
+        "lists made anew; runs in them: 1",
+        "this store has no lists that could lack runs",
+    ] == found
+    assert [] == short.json
+    assert ["r1"] == [run["run"] for run in shell("runs", "--json", "--store", redis_url).json]
+
+
 def test_a_stopped_run_is_accepted(shell: Shell) -> None:
     """One by name, or all that have not ended."""
     with RedisServer(save="3600 1") as server:

@@ -14,7 +14,9 @@ LOSES_NOTHING = {
     "appendfsync always, kill -9": "whole",
     "memory full, noeviction": "whole",
     "SCRIPT FLUSH before each append": "whole",
+    "the lists of runs alone are evicted": "whole",
 }
+EMPTIED = "cluster, no append-only file, kill -9 of the nodes with the lists"
 LOSES_ITS_END = (
     "no append-only file (the default), kill -9",
     "appendfsync everysec, power lost before the write to disk",
@@ -49,9 +51,20 @@ async def test_what_evicts_runs() -> None:
     assert "0 keys evicted" not in found.note.split(", ")
 
 
+@pytest.mark.slow
+async def test_what_a_node_with_the_lists_takes_with_it() -> None:
+    """Its own runs, whose holders are told; those of other nodes are whole, and all are listed."""
+    found = await measure(EMPTIED, runs=40, entries=2)
+
+    left = found.fates["whole"]
+    assert 0 < left < 40
+    assert {"whole": left, "gone": 40 - left} == found.fates
+    assert f"{left} of {left} runs that are left are listed" == found.note
+
+
 def test_the_scenes_are_those_of_the_page() -> None:
     """None is left out here."""
-    assert {*LOSES_NOTHING, *LOSES_ITS_END, "memory full, allkeys-lru"} == set(SCENES)
+    assert {*LOSES_NOTHING, *LOSES_ITS_END, EMPTIED, "memory full, allkeys-lru"} == set(SCENES)
 
 
 def test_the_command_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

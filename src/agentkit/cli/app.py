@@ -315,13 +315,14 @@ def settle(*, store: str | None, as_json: bool, **order: Unpack[SettleOrder]) ->
 
 
 @cli.command(epilog=example("agentkit doctor --store sqlite:///runs.db"))
+@click.option("--repair", is_flag=True, help="On Redis, make the lists of runs anew first.")
 @STORE
 @JSON_OUT
-def doctor(*, store: str | None, as_json: bool) -> None:
-    """Check this installation and its store. Nothing is changed."""
+def doctor(*, repair: bool, store: str | None, as_json: bool) -> None:
+    """Check this installation and its store. Nothing is changed without --repair."""
     from agentkit.cli.doctor import examine
 
-    examine(store, as_json=as_json)
+    examine(store, repair=repair, as_json=as_json)
 
 
 @cli.command(epilog=example("agentkit demo"))

@@ -52,13 +52,14 @@ class _Finding(NamedTuple):
     text: str
 
 
-def examine(store_url: str | None, *, as_json: bool) -> None:
+def examine(store_url: str | None, *, repair: bool, as_json: bool) -> None:
     """Check and tell; leaves with 1 where something is bad, 6 where the store cannot be used."""
 
     async def work(store: JournalPort) -> int:
         findings = _installation()
         code = OK
         try:
+            findings += await _repaired(store) if repair else []
             findings += await _integrity(store)
             findings += await _store(store)
         except AgentkitError as error:
@@ -125,6 +126,13 @@ async def _store(store: JournalPort) -> list[_Finding]:
     if isinstance(store, RedisCheckpointStore):
         findings += await _redis_durability(store)
     return findings
+
+
+async def _repaired(store: JournalPort) -> list[_Finding]:
+    if not isinstance(store, RedisCheckpointStore):
+        return [_Finding("repair", "note", "this store has no lists that could lack runs")]
+    runs = await store.rebuild_lists()
+    return [_Finding("repair", "ok", f"lists made anew; runs in them: {runs}")]
 
 
 async def _integrity(store: JournalPort) -> list[_Finding]:

@@ -27,7 +27,7 @@ from agentkit.core.contracts.errors import (
 from agentkit.core.contracts.heads import Lease, Row, Summary
 from agentkit.state.checkpoints.adapters.redis import RedisCheckpointStore
 from agentkit.state.journal.codec import checksum
-from agentkit.testing.servers import Proxy, RedisServer
+from agentkit.testing.servers import Proxy, RedisCluster, RedisServer
 from agentkit.testing.servers.processes import wait_until
 from agentkit.testing.servers.redis import AppendFsync
 
@@ -35,6 +35,7 @@ __all__ = ["SCENES", "Fate", "Found", "Play", "Work", "main", "measure", "table"
 
 _TTL_SECONDS = 600.0
 _BODY_BYTES = 400
+_LISTS = ("agent:due", "agent:runs:", "agent:scopes")
 
 Fate: TypeAlias = Literal["whole", "stopped", "expired", "gone", "silent"]
 """What became of a run: all entries are there and it goes on; it is stopped until somebody accepts;
@@ -93,6 +94,11 @@ class Work:
             lost += missing
             fates[fate] += 1
         return lost, fates
+
+    async def count_listed(self) -> tuple[int, int]:
+        """How many runs the list shows, and how many have a head."""
+        shown, _ = await self.store.list_runs(limit=len(self._names) + 1)
+        return len(shown), sum([await self.store.head(run) is not None for run in self._names])
 
     async def close(self) -> None:
         """Close the store."""
@@ -237,6 +243,42 @@ async def _flushed(runs: int, entries: int) -> _Seen:
         return await _seen(work)
 
 
+async def _thrown_out(runs: int, entries: int) -> _Seen:
+    """A server that evicts the lists of runs and nothing else."""
+    with RedisServer(save="") as server:
+        work = Work(server.url, runs)
+        await work.begin()
+        await work.append(entries)
+        await work.count_listed()
+        server.ask("DEL", *_LISTS)
+        return await _listed(work)
+
+
+async def _emptied(runs: int, entries: int) -> _Seen:
+    """A node of a cluster, which has the lists and some of the runs, comes back with nothing."""
+    with RedisCluster() as cluster:
+        work = Work(cluster.url, runs)
+        await work.begin()
+        await work.append(entries)
+        await work.count_listed()
+        for key in _LISTS:
+            node = cluster.node_of(key)
+            node.kill()
+            node.start()
+            cluster.wait_until_ok()
+        return await _listed(work)
+
+
+async def _listed(work: Work) -> _Seen:
+    """How many of the runs that are there are listed, before anybody enters them again."""
+    listed, there = await work.count_listed()
+    seen = await _seen(work)
+    fates = dict(seen.fates)
+    if listed < there:
+        fates["silent"] = fates.get("silent", 0) + there - listed
+    return seen._replace(fates=fates, note=f"{listed} of {there} runs that are left are listed")
+
+
 async def _seen(work: Work) -> _Seen:
     try:
         lost, fates = await work.look()
@@ -274,6 +316,8 @@ SCENES: dict[str, Play] = {
     "memory full, noeviction": partial(_full, policy="noeviction"),
     "memory full, allkeys-lru": partial(_full, policy="allkeys-lru"),
     "SCRIPT FLUSH before each append": _flushed,
+    "the lists of runs alone are evicted": _thrown_out,
+    "cluster, no append-only file, kill -9 of the nodes with the lists": _emptied,
 }
 """What is done to a server, in the order of the table."""
 

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
+import redis
+
+from agentkit.state.checkpoints.adapters._redis_hints import MARK
 from agentkit.testing.conformance.materials import TTL_SECONDS, row, rows, started, summary
 
 __all__ = [
@@ -14,6 +18,7 @@ __all__ = [
     "contents",
     "finish",
     "left_behind",
+    "listed",
     "row",
     "rows",
     "started",
@@ -28,6 +33,12 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def listed(client: redis.Redis, key: str) -> dict[str, float]:
+    """Members and scores of a list in Redis, but for the mark of one that is whole."""
+    found = cast("list[tuple[str, float]]", client.zrange(key, 0, -1, withscores=True))
+    return {member: score for member, score in found if member != MARK}
 
 
 def child(program: str, *arguments: object) -> subprocess.Popen[str]:

@@ -11,7 +11,7 @@ from agentkit.core.contracts.errors import JournalDamaged, JournalTooNew, StoreM
 from agentkit.core.contracts.heads import Claimable
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
-from agentkit.state.checkpoints.adapters._redis_hints import Clock, Hints
+from agentkit.state.checkpoints.adapters._redis_hints import Clock, Hints, refuse_lost
 from agentkit.state.checkpoints.adapters._redis_index import shown_head
 from agentkit.state.checkpoints.adapters._redis_links import Call, Reply
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
@@ -49,7 +49,7 @@ class RedisDue:
     def __init__(self, prefix: str, clock: Clock) -> None:
         self._prefix = prefix
         self._clock = clock
-        self._hints = Hints(f"{prefix}:due", clock)
+        self.hints = Hints(f"{prefix}:due", clock)
         self._held = f"{prefix}:held:{{{prefix}:due}}"
         self._entered: OrderedDict[str, Due] = OrderedDict()
 
@@ -57,8 +57,12 @@ class RedisDue:
         """What to do after a run was claimed that may be missing here."""
         if due_at is None:
             return []
-        entering = self._hints.enter(_member(scope, run), due_at, only="LT")
+        entering = self.hints.enter(_member(scope, run), due_at, only="LT")
         return [*entering, *self.held({(scope, run): until_ms})]
+
+    def listed(self, scope: str, run: str, due_at: int) -> list[Call]:
+        """What to do with a run whose head says that it is due then."""
+        return self.hints.enter(_member(scope, run), due_at, only="LT")
 
     def before(self, scope: str, run: str, due: Due) -> list[Call]:
         """What to do before a head says this; nothing where it is known to be done: by the holder
@@ -67,8 +71,8 @@ class RedisDue:
         member = _member(scope, run)
         if due.epoch and self._entered.get(member) == due:
             return []
-        entering = [] if due.at is None else self._hints.enter(member, due.at, only="LT")
-        return [*entering, *([] if due.at == 0 else self._hints.mark(member))]
+        entering = [] if due.at is None else self.hints.enter(member, due.at, only="LT")
+        return [*entering, *([] if due.at == 0 else self.hints.mark(member))]
 
     def after(
         self, scope: str, run: str, due: Due, *, due_before: int | None, mark: bytes | None
@@ -81,8 +85,8 @@ class RedisDue:
             while len(self._entered) > _REMEMBERED:
                 self._entered.popitem(last=False)
         if due.at is None or (due_before is not None and due.at > due_before):
-            return self._hints.drop(member, due.at, mark=mark) if mark else []
-        return [] if due.at == due_before else self._hints.enter(member, due.at, only="LT")
+            return self.hints.drop(member, due.at, mark=mark) if mark else []
+        return [] if due.at == due_before else self.hints.enter(member, due.at, only="LT")
 
     def forget(self, scope: str, run: str) -> None:
         """Others have written to the run: what is known of its entry is so no more."""
@@ -91,7 +95,7 @@ class RedisDue:
     def gone(self, scope: str, run: str) -> list[Call]:
         """What to do after a run was deleted."""
         self.forget(scope, run)
-        return self._hints.doubt({_member(scope, run): None})
+        return self.hints.doubt({_member(scope, run): None})
 
     def held(self, until_ms: Mapping[tuple[str, str], int]) -> list[Call]:
         """What to do after these scopes and runs have come to be held until then; 0: not at all."""
@@ -113,7 +117,11 @@ class RedisDue:
         offset = 0
         while looking.wants_free:
             words = (*self._clock(), offset, _BATCH)
-            (reply,) = yield [Call("due", (self._hints.key, self._held), words, script=True)]
+            reply, whole = yield [
+                Call("due", (self.hints.key, self._held), words, script=True),
+                self.hints.look(),
+            ]
+            refuse_lost(whole)
             now, members, flags = cast("tuple[bytes, list[bytes], list[int]]", reply)
             looking.now_ms = int(now)
             names = [member.decode() for member in members]
@@ -130,7 +138,7 @@ class RedisDue:
             yield from self._look(held[:size], looking)
             del held[:size]
         if looking.stale:
-            yield self._hints.doubt(looking.stale)
+            yield self.hints.doubt(looking.stale)
         return sorted(looking.found, key=rules.claim_order)[: max(limit, 0)]
 
     def _look(self, members: Sequence[str], looking: _Looking) -> Steps[None]:

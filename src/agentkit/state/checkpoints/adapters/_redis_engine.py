@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from agentkit.core.contracts.errors import StoreMisused
+from agentkit.core.contracts.errors import StoreMisused, StoreUnreachable
 from agentkit.core.contracts.heads import Lease, Renewal
 from agentkit.core.contracts.slots import check_id
 from agentkit.state.checkpoints.adapters._lanes import Seat
 from agentkit.state.checkpoints.adapters._redis_address import Address
 from agentkit.state.checkpoints.adapters._redis_due import RedisDue
+from agentkit.state.checkpoints.adapters._redis_hints import ListsLost
 from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
 from agentkit.state.checkpoints.adapters._redis_journal import (
     Lifetimes,
@@ -20,6 +22,7 @@ from agentkit.state.checkpoints.adapters._redis_journal import (
     RedisJournal,
     now,
 )
+from agentkit.state.checkpoints.adapters._redis_links import Servers
 from agentkit.state.checkpoints.adapters._redis_plans import (
     MakeLane,
     Plan,
@@ -28,6 +31,7 @@ from agentkit.state.checkpoints.adapters._redis_plans import (
     Steps,
     serving,
 )
+from agentkit.state.checkpoints.adapters._redis_rebuild import Rebuild
 from agentkit.state.checkpoints.adapters._redis_states import ServerState, refuse_unsafe
 from agentkit.state.checkpoints.adapters._redis_values import RedisValues
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
@@ -36,6 +40,10 @@ T = TypeVar("T")
 
 RENEWAL_PATIENCE_SECONDS = 1.0
 """How long a renewal tries a server that cannot be reached; the next one is not far."""
+
+_LOOKS = 4
+
+_log = logging.getLogger("agentkit.state")
 
 
 class Patience(NamedTuple):
@@ -83,6 +91,7 @@ class RedisEngine:
             lifetimes=lifetimes,
             on_failover=on_failover,
         )
+        self._prefix = prefix
         self._patience = patience.patience_seconds
         connector = RedisConnector(
             address,
@@ -103,6 +112,32 @@ class RedisEngine:
         """Run an operation that reads."""
         return await self._reader.submit(Plan(start, patience_seconds=self._patience))
 
+    async def look(self, start: Callable[[], Steps[T]], *, scope: str = "") -> T:
+        """Run an operation that reads lists; where they may lack something, they are made anew.
+
+        Raises:
+            StoreUnreachable: they may still lack something.
+        """
+        for _ in range(_LOOKS):
+            try:
+                return await self.read(start)
+            except ListsLost as lost:
+                level = logging.WARNING if lost.is_news else logging.INFO
+                _log.log(level, "a list of runs may lack some: all are made anew from the heads")
+                await self.rebuild(scope)
+        raise StoreUnreachable(
+            f"the lists of runs of {self.location} go as soon as they are made anew. See the "
+            f"server's maxmemory-policy; nothing was lost of runs that are there."
+        )
+
+    async def rebuild(self, scope: str) -> int:
+        """Make all lists anew; returns how many runs they have now, 0 if another one did it."""
+        return await Rebuild(self, prefix=self._prefix, index=self.index, due=self.due).run(scope)
+
+    async def ask(self, work: Callable[[Servers], T]) -> T:
+        """Run this on the servers themselves."""
+        return await self._reader.submit(work)
+
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
         """See `JournalPort.renew`."""
         if not leases:
@@ -112,7 +147,7 @@ class RedisEngine:
 
     async def states(self) -> list[ServerState]:
         """What the masters say of themselves."""
-        return await self._reader.submit(lambda servers: servers.states())
+        return await self.ask(lambda servers: servers.states())
 
     async def aclose(self) -> None:
         """End the threads and close the connections."""

@@ -1,7 +1,8 @@
 """Which runs there are, on Redis: a hint beside the heads, since no script reaches both.
 
 A run is entered before its first entry is written and again after, and whoever lists looks at the
-heads: what has had none for a while goes (see `_redis_hints`), and wrong start times are mended.
+heads: what has had none for a while goes (see `_redis_hints`), and wrong start times are mended. A
+list that may lack runs is `ListsLost`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from agentkit.core.contracts.heads import Head, RunStatus, RunSummary, Summary
 from agentkit.core.contracts.slots import slot_of
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._redis_heads import found_in, head_of, run_keys
-from agentkit.state.checkpoints.adapters._redis_hints import Clock, Hints
+from agentkit.state.checkpoints.adapters._redis_hints import MARK, Clock, Hints, refuse_lost
 from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
 from agentkit.state.checkpoints.adapters._redis_verdicts import foreign
@@ -46,21 +47,31 @@ class RedisIndex:
     def __init__(self, prefix: str, clock: Clock) -> None:
         self._prefix = prefix
         self._clock = clock
-        self._scopes = Hints(f"{prefix}:scopes", clock)
+        self.scope_list = Hints(f"{prefix}:scopes", clock, mark_score="0")
 
     def before(self, scope: str, run: str, started_at: int) -> list[Call]:
         """What to do before a run gets its first entry, or where it may be missing."""
-        runs = self._runs(scope)
-        return [*runs.enter(run, -started_at, only="NX"), *self._scopes.enter(scope, 0, only="NX")]
+        runs = self.runs_of(scope)
+        return [*runs.enter(run, -started_at, only="NX"), self.scope_list.enter_new(scope)]
+
+    def begun(self, scope: str, replies: Sequence[Reply]) -> list[Call]:
+        """What else to do before, after these replies: a scope that is new has a whole list."""
+        return [self.runs_of(scope).born()] if b"new" in replies else []
 
     def after(self, scope: str, run: str, started_at: int) -> list[Call]:
         """What to do after a run got its first entry, or another start."""
-        runs = self._runs(scope)
-        return [*runs.enter(run, -started_at, only="CH"), *self._scopes.enter(scope, 0, only="NX")]
+        return [*self.listed(scope, run, started_at), self.scope_list.enter_new(scope)]
+
+    def listed(self, scope: str, run: str, started_at: int | None) -> list[Call]:
+        """What to do with a run that has a head; it keeps its place where that is not readable."""
+        runs = self.runs_of(scope)
+        if started_at is None:
+            return runs.enter(run, 0, only="NX")
+        return runs.enter(run, -started_at, only="CH")
 
     def gone(self, scope: str, runs: Sequence[str]) -> list[Call]:
         """What to do with runs that have no head, or have it no more."""
-        return self._runs(scope).doubt(dict.fromkeys(runs))
+        return self.runs_of(scope).doubt(dict.fromkeys(runs))
 
     def list_runs(self, scope: str, page: Page) -> Steps[tuple[list[RunSummary], str]]:
         """See `JournalPort.list_runs`."""
@@ -85,9 +96,15 @@ class RedisIndex:
         while len(found) < limit:
             begin = "-" if after is None else f"({after}"
             words = (begin, "+", "BYLEX", "LIMIT", 0, _BATCH)
-            (reply,) = yield [Call("ZRANGE", (self._scopes.key,), words)]
+            reply, whole = yield [
+                Call("ZRANGE", (self.scope_list.key,), words),
+                self.scope_list.look(),
+            ]
+            refuse_lost(whole)
             batch = [key.decode() for key in cast("list[bytes]", reply)]
             for scope in batch:
+                if scope == MARK:
+                    continue
                 page, _ = yield from self.list_runs(scope, Page(None, None, 1, None))
                 if page:
                     found.append(scope)
@@ -101,14 +118,16 @@ class RedisIndex:
     def _page(self, scope: str, page: Page) -> Steps[tuple[list[Head], bool]]:
         """One head more than the page has room for, and whether the order was mended."""
         found: list[Head] = []
-        place = _Place(page.behind)
+        place, listed = _Place(page.behind), self.runs_of(scope)
         gone: list[str] = []
         wrong: list[Head] = []
         size = max(page.limit, 0)
         count = min(_BATCH, size + 1) if page.status is None and page.agent is None else _BATCH
         while len(found) <= size:
-            words = (place.low, "+inf", "BYSCORE", "LIMIT", place.offset, count, "WITHSCORES")
-            (reply,) = yield [Call("ZRANGE", (self._runs(scope).key,), words)]
+            words = (place.low, "(+inf", "BYSCORE", "LIMIT", place.offset, count, "WITHSCORES")
+            reply, whole = yield [Call("ZRANGE", (listed.key,), words), listed.look()]
+            if whole != b"whole":
+                yield from self._refuse_known(scope, whole)
             entries = cast("list[bytes]", reply)
             runs = place.take(entries)
             heads = yield from self._heads(scope, runs)
@@ -147,11 +166,24 @@ class RedisIndex:
 
     def _forget(self, scope: str) -> Steps[None]:
         """The scope holds no run that can be shown; without any in its list it goes."""
-        (count,) = yield [Call("ZCARD", (self._runs(scope).key,))]
+        (count,) = yield [Call("ZCOUNT", (self.runs_of(scope).key,), ("-inf", "(+inf"))]
         if not count:
-            yield self._scopes.doubt({scope: None})
+            yield self.scope_list.doubt({scope: None})
 
-    def _runs(self, scope: str) -> Hints:
+    def _refuse_known(self, scope: str, state: Reply) -> Steps[None]:
+        """A scope that was never heard of has no list; any other one should have.
+
+        Raises:
+            ListsLost: it should, or nobody knows.
+        """
+        there, known = yield [
+            Call("ZSCORE", (self.scope_list.key,), (scope,)),
+            self.scope_list.look(),
+        ]
+        refuse_lost(state if there is not None else known)
+
+    def runs_of(self, scope: str) -> Hints:
+        """The list of a scope's runs."""
         return Hints(f"{self._prefix}:runs:{slot_of(scope, '')}", self._clock)
 
 

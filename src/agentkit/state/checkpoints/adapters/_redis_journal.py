@@ -120,10 +120,15 @@ class RedisJournal:
         head = head_of(run, found)
         self._due.forget(scope, run)
         if head.summary is not None:
-            yield [
-                *self._index.before(scope, run, head.summary.started_at),
-                *self._due.enter(scope, run, head.summary.due_at, until_ms=int(found.expires_ms)),
-            ]
+            yield from self._entered(
+                scope,
+                [
+                    *self._index.before(scope, run, head.summary.started_at),
+                    *self._due.enter(
+                        scope, run, head.summary.due_at, until_ms=int(found.expires_ms)
+                    ),
+                ],
+            )
         return Lease(
             run=run,
             owner=owner,
@@ -161,7 +166,7 @@ class RedisJournal:
         keys = self._keys(scope, run)
         call = self._appending(run, keys, new)
         before = self._before(scope, run, new)
-        mark = mark_in((yield before)) if before else None
+        mark = mark_in((yield from self._entered(scope, before))) if before else None
         code, *said = yield from self._acted(run, keys, call)
         if code != b"written":
             self._due.forget(scope, run)
@@ -191,6 +196,14 @@ class RedisJournal:
         if new.rows and new.after == 0:
             calls += self._index.before(scope, run, new.summary.started_at)
         return calls
+
+    def _entered(self, scope: str, calls: Sequence[Call]) -> Steps[Sequence[Reply]]:
+        """The replies to what is done before a head is moved, and the list of a new scope begun."""
+        replies = yield calls
+        born = self._index.begun(scope, replies)
+        if born:
+            yield born
+        return replies
 
     def read(self, scope: str, run: str, *, after: int, limit: int) -> Steps[list[Row]]:
         """See `JournalPort.read`."""

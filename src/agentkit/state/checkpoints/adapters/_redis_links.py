@@ -29,12 +29,15 @@ _PART_BYTES = 65_536
 
 
 class Call(NamedTuple):
-    """A command or a script for the server that has `keys`; without keys, for every master."""
+    """A command or a script for the server that has `keys`; without keys, for every master, or the
+    one that is `at` that place of a cluster: the reply is a list of theirs.
+    """
 
     name: str
     keys: tuple[str, ...] = ()
     args: tuple[Word, ...] = ()
     script: bool = False
+    at: Place | None = None
 
 
 Examine: TypeAlias = Callable[[ServerState], None]
@@ -194,7 +197,7 @@ class Servers:
         everywhere = self._masters()
         batches: dict[Place | None, list[int]] = {}
         for at, call in enumerate(calls):
-            for place in [self._owner(call.keys[0])] if call.keys else everywhere:
+            for place in self._places(call, everywhere):
                 batches.setdefault(place, []).append(at)
         links = {place: self._link(place) for place in batches}
         for place, batch in batches.items():
@@ -217,6 +220,13 @@ class Servers:
     def states(self) -> list[ServerState]:
         """What the masters say of themselves."""
         return [self._link(place).state for place in self._masters()]
+
+    def layout(self) -> list[tuple[Place | None, str, str]]:
+        """Where the masters are, the run id of each, and the slots that it has, asked anew."""
+        self.close()
+        places = self._masters()
+        slots = {place: [one[:2] for one in self._owners if one[2] == place] for place in places}
+        return [(place, self._link(place).state.run_id, str(slots[place])) for place in places]
 
     def close(self) -> None:
         """Close all connections; the next `send` opens new ones."""
@@ -251,6 +261,11 @@ class Servers:
 
     def _only(self) -> Place | None:
         return self.address.master(timeout_seconds=self._timeout)
+
+    def _places(self, call: Call, everywhere: list[Place | None]) -> list[Place | None]:
+        if call.keys:
+            return [self._owner(call.keys[0])]
+        return everywhere if call.at is None else [call.at]
 
     def _owner(self, key: str) -> Place | None:
         if self.address.kind != "cluster":

@@ -125,7 +125,7 @@ def _bound(work: Callable[[Servers], Any], servers: Servers) -> Plan[Any]:
         return work
 
     def steps() -> Steps[Any]:
-        yield [Call("PING")]
+        yield [Call("TIME")]
         return work(servers)
 
     return Plan(steps, patience_seconds=0.0)

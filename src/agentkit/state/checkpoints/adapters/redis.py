@@ -284,7 +284,7 @@ class RedisCheckpointStore(SlotMethods):
         page = Page(status, agent, limit, rules.from_cursor(cursor))
         rules.check_text(agent, what="agent")
         index, scope = self._engine.index, self._scope
-        return await self._engine.read(lambda: index.list_runs(scope, page))
+        return await self._engine.look(lambda: index.list_runs(scope, page), scope=scope)
 
     async def claimable(
         self, *, agents: Collection[str] | None = None, limit: int = 100
@@ -292,7 +292,7 @@ class RedisCheckpointStore(SlotMethods):
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
         rules.check_text(*(agents or ()), what="agent")
         due = self._engine.due
-        return await self._engine.read(lambda: due.claimable(agents=agents, limit=limit))
+        return await self._engine.look(lambda: due.claimable(agents=agents, limit=limit))
 
     async def delete_run(self, run: str) -> bool:
         """Remove the run; see `JournalPort.delete_run`."""
@@ -313,7 +313,7 @@ class RedisCheckpointStore(SlotMethods):
         rules.check_text(after, what="scope")
         rules.check_text(after, what="scope")
         index = self._engine.index
-        return await self._engine.read(lambda: index.scopes(after=after, limit=limit))
+        return await self._engine.look(lambda: index.scopes(after=after, limit=limit))
 
     @property
     def keeps_values(self) -> bool:
@@ -351,6 +351,17 @@ class RedisCheckpointStore(SlotMethods):
         check_id(run)
         journal, scope = self._engine.journal, self._scope
         return await self._engine.write(lambda: journal.accept(scope, run))
+
+    async def rebuild_lists(self) -> int:
+        """Make the lists of runs, of scopes and of due runs anew from the heads, which takes a look
+        at each key of the server. It is done by itself where a list is seen to lack something.
+
+        Returns how many runs they have, or 0 where another process is at it.
+
+        Raises:
+            StoreUnreachable: the servers change or throw lists out meanwhile.
+        """
+        return await self._engine.rebuild(self._scope)
 
     async def durability(self) -> list[RedisDurability]:
         """What the server says of its settings; in a cluster, what each master says."""
