@@ -267,6 +267,22 @@ def test_pages_hold_each_question_once_and_say_how_many_are_left(office: Shell) 
     assert [("w1", "q4"), ("w1", "q6"), ("w2", "q4"), ("w2", "q6")] == found
 
 
+def test_whichever_worker_comes_next_goes_on_with_what_was_decided(office: Shell) -> None:
+    """Nobody resumes by hand: a worker applies both answers, and makes the payment once, however
+    often one comes along.
+    """
+    assert 0 == office("approve", "w1", "q4", "--by", "ann").code
+    assert 0 == office("answer", "w1", "q6", "red").code
+
+    for _ in range(2):
+        worker = office("worker", "desk:office", "--until-idle")
+        assert 0 == worker.code, worker
+
+    [run] = office("runs", "--json").json
+    assert ("done", "paid 5 | red") == (run["status"], run["output"])
+    assert 1 == len(_bank(office))
+
+
 def test_a_call_in_doubt_is_in_the_inbox_with_the_command_that_settles_it(shell: Shell) -> None:
     """Its kind has answers of its own."""
     question = shell.suspended()
