@@ -9,6 +9,28 @@ import pytest
 
 from tests.cli.kit import Shell, hear
 
+NOISY = """
+from agentkit import Agent, ReActCognition, ToolCall, tool
+from agentkit.core.testing import FakeLLM, Turn
+
+print("imported")
+
+
+@tool(side_effecting=False)
+def speak() -> str:
+    print("tool runs")
+    return "said"
+
+
+def think(messages):
+    if len(messages) > 1:
+        return Turn("done")
+    return Turn("", tool_calls=(ToolCall("c", "speak", {}),))
+
+
+agent = Agent("noisy", FakeLLM(think), cognition=ReActCognition([speak]))
+"""
+
 
 def _submitted(shell: Shell, *more: str, run: str = "r1", agent: str = "looker") -> None:
     done = shell("submit", f"agents:{agent}", "Do it.", "--run-id", run, *more)
@@ -106,6 +128,18 @@ def test_a_worker_serves_all_tenants_and_tells_in_json(shell: Shell) -> None:
     assert ("nobodys", "agents:elsewhere") == (unknown["run"], unknown["agent"])
     assert ("begun", "stopped") == (told[0]["event"], told[-1]["event"])
     assert "<looking>" in worked.err
+
+
+def test_what_agents_print_does_not_get_among_the_documents(shell: Shell) -> None:
+    """Neither when their module is imported nor when their tools run."""
+    (shell.folder / "noisy.py").write_text(NOISY)
+    assert 0 == shell("submit", "noisy", "Do it.", "--run-id", "r1").code
+
+    worked = shell("worker", "noisy:agent", "--until-idle", "--json")
+
+    told = [json.loads(line)["event"] for line in worked.out.splitlines()]
+    assert ["begun", "claimed", "ended", "stopped"] == told
+    assert ("imported" in worked.err, "tool runs" in worked.err) == (True, True)
 
 
 def test_a_person_lets_a_run_of_a_worker_go_on(shell: Shell) -> None:

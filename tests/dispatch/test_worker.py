@@ -517,7 +517,9 @@ async def test_stopping_leaves_alone_what_the_program_drives_itself() -> None:
         worker.stop(grace_seconds=0.0)
     counted.go_on.set()
 
-    assert "done" == (await own).output
+    [ended] = await asyncio.gather(own, return_exceptions=True)
+
+    assert "done" == getattr(ended, "output", repr(ended))
 
 
 async def test_a_run_that_is_lost_to_another_worker_is_told_and_stops_no_other() -> None:
