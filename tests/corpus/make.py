@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentkit.agents import submit
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.ports import Checkpoint, JournalPort
 from agentkit.core.contracts.slots import agent_lane
@@ -96,6 +97,7 @@ async def _runs(store: JournalPort, clock: FakeClock) -> None:
     await checkpointer.fork("finished", version=1, new_run_id="forked", message="And then?")
     here = context(model(), store, run_id="carried", clock=clock)
     await AGENT.run(MORE, here, after="finished")
+    await submit(store, "submitted", TASK, agent="worker", identity="ann", clock=clock)
     slot = "snapshots:agent:mine"
     await store.save(Checkpoint(slot, 1, "running", {"x": [1, 2.5, None]}, 3, 1.5))
     await _ended(store, "failed", recorded[:sends], e.Failed("no retry mends this"), clock)
