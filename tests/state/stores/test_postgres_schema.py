@@ -190,6 +190,8 @@ async def test_the_script_is_what_the_store_does(desk: Desk) -> None:
 )
 async def test_a_schema_may_have_any_name_that_a_statement_can_hold(desk: Desk, name: str) -> None:
     """Its tables are in that one and no other, by argument and by URL."""
+    there = "SELECT nspname FROM pg_namespace n JOIN pg_class c ON relnamespace = n.oid"
+    before = desk.sql(f"{there} WHERE relname = 'agentkit_run'")
     store = PostgresCheckpointStore(desk.dsn, schema=name)
     named = open_store(f"{desk.dsn}?schema={quote(name, safe='')}")
     lease = await started(store, "r")
@@ -201,8 +203,7 @@ async def test_a_schema_may_have_any_name_that_a_statement_can_hold(desk: Desk, 
 
     assert rows(1, 2) == found
     assert store.location == named.location
-    there = "SELECT nspname FROM pg_namespace n JOIN pg_class c ON relnamespace = n.oid"
-    assert [(name,)] == desk.sql(f"{there} WHERE relname = 'agentkit_run'")
+    assert {*before, (name,)} == {*desk.sql(f"{there} WHERE relname = 'agentkit_run'")}
     desk.sql(f'DROP SCHEMA "{name.replace(chr(34), chr(34) * 2)}" CASCADE')
 
 
