@@ -101,6 +101,7 @@ def test_f027_f038_f069_a_worker_is_killed_at_every_border_of_waiting(
         pytest.param("redis", marks=[pytest.mark.slow, pytest.mark.redis]),
     ],
 )
+@pytest.mark.timeout(180)
 def test_f042_of_twenty_processes_that_decide_at_once_one_wins(
     request: pytest.FixtureRequest, tmp_path: Path, place: str, words: list[str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_f042_of_twenty_processes_that_decide_at_once_one_wins(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_f042_of_twenty_processes_that_resume_at_once_one_makes_the_call(tmp_path: Path) -> None:
     """They bring the same decision and are let go together: all are given the result, and the call
     was made once, by whoever had the lease.
