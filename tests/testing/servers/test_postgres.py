@@ -93,6 +93,19 @@ def test_a_closed_server_leaves_nothing(postgres_server: PostgresServer) -> None
         os.kill(pid, 0)
 
 
+def test_a_demoted_server_takes_no_writes_until_it_is_promoted(
+    own_postgres: PostgresServer,
+) -> None:
+    """It answers what is read, as a standby does."""
+    own_postgres.demote()
+
+    assert "t" == own_postgres.sql("SELECT pg_is_in_recovery()")
+    with pytest.raises(ServerFailed, match="read-only"):
+        own_postgres.sql("CREATE TABLE demoted (n integer)")
+    assert "t" == own_postgres.sql("SELECT pg_promote()")
+    own_postgres.sql("CREATE TABLE demoted (n integer)")
+
+
 @pytest.mark.pgbouncer
 def test_a_pooler_pools_by_transaction(own_postgres: PostgresServer) -> None:
     """Two clients that stay connected share the one connection that there is to the server."""
