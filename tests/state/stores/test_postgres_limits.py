@@ -3,6 +3,7 @@
 import asyncio
 from math import inf, nan
 
+import psycopg
 import pytest
 
 from agentkit.core.contracts.errors import StoreMisused, StoreUnreachable
@@ -27,6 +28,13 @@ FOR EACH ROW EXECUTE FUNCTION {s}.slow();
 """
 
 AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND application_name = %s"
+
+LEASES = "SELECT run, expires_ms FROM {s}.agentkit_run"
+
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+    "AND position(%s IN query) > 0"
+)
 
 FREE = "SELECT count(*) FROM (SELECT FROM {s}.agentkit_run FOR UPDATE SKIP LOCKED) AS free"
 
@@ -101,6 +109,37 @@ async def test_what_was_given_up_lets_go_of_its_run(
         assert [(1,)] == desk.sql(FREE)
         proxy.pass_on()
         await store.aclose()
+
+
+async def test_a_run_that_is_locked_costs_no_other_its_lease(desk: Desk) -> None:
+    """What can be renewed is, and said; the locked ones are left out until the next time."""
+    store = desk.store()
+    leases = {run: await started(store, run) for run in ("free", "one", "two")}
+    before = desk.sql(LEASES)
+    with psycopg.connect(desk.dsn) as other:
+        other.execute(f"SELECT FROM {desk.schema}.agentkit_run WHERE run <> 'free' FOR UPDATE")
+
+        renewed = await asyncio.to_thread(store.renew, leases)
+
+        assert ["free"] == [run for run, one in renewed.items() if not one.lost]
+        assert {"free"} == renewed.keys()
+    assert ["free"] == [row[0] for row in desk.sql(LEASES) if row not in before]
+    assert {"free", "one", "two"} == store.renew(leases).keys()
+    await store.aclose()
+
+
+async def test_a_run_that_is_locked_for_a_moment_is_renewed(desk: Desk) -> None:
+    """A renewal waits its turn behind an append of another run's neighbour, or of its own."""
+    store = desk.store()
+    lease = await started(store, "r")
+    with psycopg.connect(desk.dsn) as other:
+        other.execute(f"SELECT FROM {desk.schema}.agentkit_run FOR UPDATE")
+        renewal = asyncio.ensure_future(asyncio.to_thread(store.renew, {"r": lease}))
+        while desk.sql(WAITS, desk.schema) != [(1,)]:  # noqa: ASYNC110 (another thread comes to it)
+            await asyncio.sleep(0)
+
+    assert {"r"} == (await renewal).keys()
+    await store.aclose()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, nan, inf, 1e9])

@@ -150,7 +150,8 @@ class JournalPort(CheckpointPort, Protocol):
 
         A lease is extended only while head owner and epoch are its own; it may have lapsed as
         long as nobody took it. The others come back `lost`. Leases may be of different scopes:
-        each is looked up in its `lease.scope`.
+        each is looked up in its `lease.scope`. One about which the store cannot tell just now, as
+        its run is locked, may be left out: it is asked for again, and nobody else's waits for it.
         """
         ...
 

@@ -7,16 +7,21 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentkit.core.contracts.errors import StoreMisused
+from agentkit.core.contracts.errors import StoreError, StoreMisused
 from agentkit.core.contracts.heads import Lease, Renewal
 from agentkit.core.contracts.ports import ClockPort
 from agentkit.core.contracts.upkeep import Migration, Reclaimed
+from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters import _postgres_schema as schema
 from agentkit.state.checkpoints.adapters._lanes import Seat
 from agentkit.state.checkpoints.adapters._postgres_clock import ServerClock
-from agentkit.state.checkpoints.adapters._postgres_errors import driver_errors
+from agentkit.state.checkpoints.adapters._postgres_errors import driver_errors, is_locked
 from agentkit.state.checkpoints.adapters._postgres_journal import PostgresJournal
-from agentkit.state.checkpoints.adapters._postgres_limits import Limit
+from agentkit.state.checkpoints.adapters._postgres_limits import (
+    MAX_OPERATION_SECONDS,
+    Limit,
+    checked,
+)
 from agentkit.state.checkpoints.adapters._postgres_lists import PostgresLists
 from agentkit.state.checkpoints.adapters._postgres_place import Place, place_of
 from agentkit.state.checkpoints.adapters._postgres_session import (
@@ -26,7 +31,10 @@ from agentkit.state.checkpoints.adapters._postgres_session import (
     SessionConnector,
     Source,
 )
-from agentkit.state.checkpoints.adapters._postgres_transact import PostgresTransactions
+from agentkit.state.checkpoints.adapters._postgres_transact import (
+    MAX_TRANSACTION_SECONDS,
+    PostgresTransactions,
+)
 from agentkit.state.checkpoints.adapters._postgres_upkeep import reclaim
 from agentkit.state.checkpoints.adapters._postgres_values import PostgresValues
 from agentkit.state.checkpoints.adapters._postgres_writer import (
@@ -40,12 +48,39 @@ from agentkit.state.checkpoints.adapters._transacting import Transactions
 if TYPE_CHECKING:
     import psycopg_pool
 
+RENEWAL_LOCK_SECONDS = 0.5
+"""How long a renewal waits for one run that another session has locked; the next is not far."""
+
+RENEWAL_SECONDS = 3.0
+"""The same for all such runs of a process."""
+
 
 class Limits(NamedTuple):
     """How long the server may be silent, and a transactional tool may take."""
 
     operation_seconds: float
     transaction_seconds: float
+
+    @classmethod
+    def checked(cls, operation_seconds: float, transaction_seconds: float) -> Limits:
+        """Both, as they were given.
+
+        Raises:
+            StoreMisused: one is no time, or too long.
+        """
+        why = (
+            ". The transaction of a tool keeps its run's row, so that the lease cannot be renewed "
+            "before it ends"
+        )
+        return cls(
+            checked("operation_seconds", operation_seconds, most_seconds=MAX_OPERATION_SECONDS),
+            checked(
+                "transaction_seconds",
+                transaction_seconds,
+                most_seconds=MAX_TRANSACTION_SECONDS,
+                why=why,
+            ),
+        )
 
 
 class Engine:
@@ -83,12 +118,10 @@ class Engine:
         weakref.finalize(self, _stop, closing, (self.writer, self.reader)).atexit = False
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
-        """One round trip; a second one for runs that are locked, so that nobody waits for them."""
-        if not leases:
-            return {}
-        renewed = self._renew(leases, patient=False)
-        busy = {key: lease for key, lease in leases.items() if key not in renewed}
-        return {**renewed, **self._renew(busy, patient=True)} if busy else renewed
+        """One round trip, and one more for each run that is locked just then, so that nobody waits
+        for another one's. One that stays locked is left out.
+        """
+        return self._renewals.use(lambda session: self._renew(session, leases)) if leases else {}
 
     async def migrations(self) -> list[Migration]:
         """See `MigrationPort.migrations`."""
@@ -123,11 +156,24 @@ class Engine:
                 self.source.prepare(db)
             return reclaim(db, self.place, limit_seconds=limit_seconds)
 
-    def _renew(self, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
-        return self._renewals.use(
-            lambda session: session.run(
-                lambda db: self.journal.renew(db, leases, patient=patient), again=True
-            )
+    def _renew(self, session: Session, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
+        renewed = self._renewed(session, leases, wait_seconds=0.0)
+        clock = SystemClock()
+        until = clock.elapsed() + RENEWAL_SECONDS
+        for key in leases.keys() - renewed.keys():
+            seconds = min(RENEWAL_LOCK_SECONDS, until - clock.elapsed())
+            try:
+                renewed |= self._renewed(session, {key: leases[key]}, wait_seconds=seconds)
+            except StoreError as error:
+                if not is_locked(error):
+                    raise
+        return renewed
+
+    def _renewed(
+        self, session: Session, leases: Mapping[str, Lease], *, wait_seconds: float
+    ) -> dict[str, Renewal]:
+        return session.run(
+            lambda db: self.journal.renew(db, leases, wait_seconds=wait_seconds), again=True
         )
 
 

@@ -96,6 +96,11 @@ def is_undone(error: StoreError) -> bool:
     return getattr(error.__cause__, "sqlstate", None) in (*_UNDONE, _READ_ONLY)
 
 
+def is_locked(error: StoreError) -> bool:
+    """Whether somebody had locked a row for longer than was waited."""
+    return getattr(error.__cause__, "sqlstate", None) == _LOCKED
+
+
 def is_own(error: StoreError) -> bool:
     """Whether a statement that serves several operations failed by the fault of one of them."""
     psycopg = driver()

@@ -102,8 +102,11 @@ class PostgresJournal:
             scope=scope,
         )
 
-    def renew(self, db: Db, leases: Mapping[str, Lease], *, patient: bool) -> dict[str, Renewal]:
-        """See `JournalPort.renew`; without patience runs that are locked just now are left out."""
+    def renew(
+        self, db: Db, leases: Mapping[str, Lease], *, wait_seconds: float
+    ) -> dict[str, Renewal]:
+        """See `JournalPort.renew`; where nothing is waited runs that are locked are left out."""
+        wait_ms = max(round(wait_seconds * 1000), 0)
         given = list(leases.items())
         columns = (
             [identity_of(lease.scope, lease.run) for _, lease in given],
@@ -116,7 +119,7 @@ class PostgresJournal:
         found = self._limit.execute(
             db,
             self._sql["renew"],
-            (*columns, patient, self._wait_ms, self._clock.at_ms()),
+            (*columns, wait_ms, self._clock.at_ms()),
         )
         return {
             given[place - 1][0]: Renewal(seq, lost=verdict == "lost")

@@ -19,7 +19,8 @@ known that nothing was done.
 SENT_BYTES_PER_SECOND = 1_048_576
 """How slowly what an append brings may be sent and stored; large ones have so much longer."""
 
-_LONGEST_SECONDS = 1_000_000.0
+MAX_OPERATION_SECONDS = 86_400.0
+"""The longest time of an operation; a server counts no further than some weeks."""
 
 
 class Limit:
@@ -63,15 +64,14 @@ def more_seconds(sent_bytes: int) -> float:
     return sent_bytes / SENT_BYTES_PER_SECOND
 
 
-def checked(**seconds: float) -> None:
-    """Refuse limits that are no time.
+def checked(name: str, value: float, *, most_seconds: float, why: str = "") -> float:
+    """A limit that was given.
 
     Raises:
-        StoreMisused: one is not a positive number of seconds, or is longer than a server can count.
+        StoreMisused: it is not a positive number of seconds, or too many.
     """
-    for name, value in seconds.items():
-        if not (isfinite(value) and 0 < value <= _LONGEST_SECONDS):
-            raise StoreMisused(
-                f"{name} must be more than 0 and at most {_LONGEST_SECONDS:g} seconds, not "
-                f"{value!r}"
-            )
+    if not (isfinite(value) and 0 < value <= most_seconds):
+        raise StoreMisused(
+            f"{name} must be more than 0 and at most {most_seconds:g} seconds, not {value!r}{why}"
+        )
+    return value

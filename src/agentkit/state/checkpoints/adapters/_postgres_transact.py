@@ -30,6 +30,9 @@ from agentkit.state.checkpoints.adapters._queries import queries
 TRANSACTION_SECONDS = 2.0
 """How long a transactional tool may keep its run, and what it has written to, from others."""
 
+MAX_TRANSACTION_SECONDS = 5.0
+"""The longest that may be set: it keeps the run's row, and the lease is not renewed meanwhile."""
+
 IDLE_SECONDS = 1.0
 """How much longer the server keeps a transaction from which nothing is heard any more."""
 

@@ -28,7 +28,6 @@ from agentkit.state.checkpoints.adapters._lanes import ThreadLane
 from agentkit.state.checkpoints.adapters._postgres_engine import Engine, Limits, reached
 from agentkit.state.checkpoints.adapters._postgres_heads import check_summary
 from agentkit.state.checkpoints.adapters._postgres_journal import LOCK_SECONDS, Appending
-from agentkit.state.checkpoints.adapters._postgres_limits import checked
 from agentkit.state.checkpoints.adapters._postgres_place import DEFAULT_SCHEMA
 from agentkit.state.checkpoints.adapters._postgres_session import OPERATION_SECONDS, Db, execute
 from agentkit.state.checkpoints.adapters._postgres_transact import TRANSACTION_SECONDS
@@ -67,7 +66,8 @@ class PostgresCheckpointStore(SlotMethods):
             at a time.
         schema: where the tables are.
         clock: for tests: judges leases and epochs instead of the server's.
-        transaction_seconds: longest time of a transactional tool.
+        transaction_seconds: longest time of a transactional tool, 5 at most: its run's lease cannot
+            be renewed meanwhile.
         operation_seconds: how long the server may be silent before its connection is given up; it
             ends what takes nine tenths of that by itself. Large appends have longer.
         lane: makes what operations run on; a simulator puts its own in place of threads.
@@ -76,7 +76,7 @@ class PostgresCheckpointStore(SlotMethods):
         MissingExtra: the driver is not installed.
         InvalidStoreUrl: the address is not understood.
         StoreMisused: it is neither an address nor a pool that threads can use, or a limit is no
-            time.
+            time or too long.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ class PostgresCheckpointStore(SlotMethods):
         transaction_seconds: float = TRANSACTION_SECONDS,
         lane: MakeLane = ThreadLane,
     ) -> None:
-        checked(operation_seconds=operation_seconds, transaction_seconds=transaction_seconds)
-        limits = Limits(operation_seconds, transaction_seconds)
+        limits = Limits.checked(operation_seconds, transaction_seconds)
         self._engine = Engine(*reached(database, schema), clock, lane, limits)
         self._scope = ""
 

@@ -210,17 +210,17 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Extend leases: 'renewed', 'lost', or 'busy' where the head is locked and `patient` is false.
+-- Extend leases: 'renewed', 'lost', or 'busy' where the head is locked and nothing is waited.
 CREATE FUNCTION {schema}.agentkit_renew(
     identities bytea[], scopes text[], runs text[], owners text[], epochs bigint[], ttls_ms bigint[],
-    patient boolean, wait_ms integer, at_ms bigint
+    wait_ms integer, at_ms bigint
 ) RETURNS TABLE (place integer, verdict text, seq bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     free bytea[];
 BEGIN
     PERFORM {schema}.agentkit_set(wait_ms);
-    IF patient THEN
+    IF wait_ms > 0 THEN
         PERFORM 1 FROM {schema}.agentkit_run AS r
         WHERE r.identity = ANY (identities) ORDER BY r.identity FOR NO KEY UPDATE;
         free := identities;

@@ -66,8 +66,8 @@ FROM {schema}.agentkit_acquire(
 -- Extend leases.
 SELECT place, verdict, seq
 FROM {schema}.agentkit_renew(
-    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %s::boolean,
-    %s::integer, %s::bigint
+    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %s::integer,
+    %s::bigint
 );
 
 -- name: delete
