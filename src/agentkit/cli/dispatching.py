@@ -50,6 +50,7 @@ def submit(
 @click.argument("references", metavar="MODULE:AGENT...", nargs=-1, required=True)
 @click.option(
     "--concurrency",
+    metavar="N",
     type=click.IntRange(1, 1000),
     default=4,
     show_default=True,

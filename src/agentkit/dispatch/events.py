@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from agentkit.agents import Suspended
 from agentkit.core.contracts.heads import Claimable, Lease
 from agentkit.dispatch.driving import Driven
 
@@ -67,7 +68,7 @@ def how_it_went(one: Claimable, driven: Driven) -> WorkerEvent:
     result = driven.result
     kind: EventKind = "ended"
     if result.suspended is not None:
-        kind, text = "suspended", _waits_for(driven)
+        kind, text = "suspended", _waits_for(result.suspended)
     else:
         kind = "parked" if result.stop_reason in {"parked", "max_iterations"} else "ended"
         word = result.parked if result.stop_reason == "parked" else result.stop_reason
@@ -75,10 +76,7 @@ def how_it_went(one: Claimable, driven: Driven) -> WorkerEvent:
     return WorkerEvent(kind, text, one.run, one.scope, driven.agent, driven)
 
 
-def _waits_for(driven: Driven) -> str:
-    suspended = driven.result.suspended
-    if suspended is None:
-        return ""
+def _waits_for(suspended: Suspended) -> str:
     counts = {
         "decision": len(suspended.questions),
         "event": sum(bool(wait.event) for wait in suspended.waits),

@@ -102,7 +102,8 @@ class RunContext:
         correlation_id: the run id; two contexts with the same id, scope and store are one run.
         scope: whose run it is.
         services: what it works with.
-        identity: who asked for it, for tools (`ToolContext.identity`) and the record.
+        identity: who asked for it, for tools (`ToolContext.identity`) and the record; where it is
+            empty, tools get the one that the run was started with.
         autonomy: which calls wait for a person's approval. `gated`: those whose tool requires it;
             `manual`: also every call of a side-effecting tool; `auto`: those alone whose tool says
             `requires_approval="always"`. A run keeps what it was started with; a later context can
