@@ -86,7 +86,7 @@ def test_an_open_question_is_answered(doubtful: Shell) -> None:
 
     assert (5, 0) == (asked.code, said.code)
     assert ("r1", "run_again") == (said.json["run"], said.json["answer"])
-    assert 2 == other.code
+    assert 4 == other.code
     assert (0, "Done: sent a\n") == (done.code, done.out)
     assert 2 == sent(shell)
 
