@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -72,6 +73,37 @@ def test_runs_survive_that_worker_after_worker_is_killed(
             fleet.worker(first)
             fleet.decide()
             kills += _kill_at(fleet, second)
+
+    assert kills > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("store", ["sqlite", POSTGRES, REDIS])
+def test_runs_survive_that_workers_beside_each_other_are_killed_at_random(
+    tmp_path: Path, url: str
+) -> None:
+    """Two at a time, each killed at an instant of its own, again and again; decisions come from
+    outside meanwhile.
+    """
+    dice, kills = random.Random(7), 0  # seeded: it can be repeated
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ForkServer(HERE, setup={"store": url})) for _ in range(2)]
+        for number in range(20):
+            runs = [f"{number}-{run}" for run in range(5)]
+            with Fleet(tmp_path / f"{number}", servers[0], url=url, runs=runs, steps=2) as fleet:
+                for _ in range(2):
+                    for one in servers:
+                        seconds = dice.uniform(0.02, 0.2)
+                        one.start(fleet.job(concurrency=3), kill_after_seconds=seconds)
+                    for one in servers:
+                        ended = one.wait()
+                        fleet.note(ended)
+                        kills += ended.how == "killed"
+                    fleet.decide()
+                fleet.kills = {run: [] for run in runs}  # nobody was there at once after each
+                fleet.finish()
+                fleet.judge()
 
     assert kills > 10
 
