@@ -260,6 +260,10 @@ REFUSED = [
     "WITH x AS (DELETE FROM {s}.agentkit_value RETURNING 1) SELECT * FROM x",
     "CREATE INDEX mine ON {s}.agentkit_entry (seq)",
     "SELECT {s}.agentkit_entomb(''::bytea, '', '', 0, 0, 0)",
+    "CREATE OR REPLACE FUNCTION {s}.agentkit_now(given_ms bigint) RETURNS bigint LANGUAGE sql AS "
+    "'SELECT 1::bigint'",
+    "ALTER FUNCTION {s}.agentkit_now(bigint) STABLE",
+    "DROP FUNCTION {s}.agentkit_now(bigint)",
     "INSERT INTO {s}.payment VALUES (1); COMMIT",
     "SELECT 1; SELECT 2",
     "no sql",

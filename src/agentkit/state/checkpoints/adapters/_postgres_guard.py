@@ -29,6 +29,7 @@ from agentkit.state.checkpoints.adapters._postgres_session import (
     bounded,
     execute,
 )
+from agentkit.state.checkpoints.adapters._postgres_settings import Settings, put_back
 from agentkit.state.checkpoints.adapters._queries import queries
 
 if TYPE_CHECKING:
@@ -48,13 +49,15 @@ _PLAIN = ("int2", "int4", "int8", "oid", "float4", "float8", "bool", "bytea", "t
 
 class Guard:
     """Stands in front of a connection while a tool uses it. Each statement has a savepoint of its
-    own; afterwards it is looked at whether it has taken a lock on a table of ours, by whatever way.
+    own; afterwards it is looked at whether it has, by whatever way, taken a lock on a table of ours
+    or changed a function of ours.
 
     Args:
         db: the connection, its transaction begun.
         place: where our tables are.
         out_of_time: whether the tool's time is up.
         over: what is raised then.
+        settings: of the session, to be set again; `None` where it is our own.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class Guard:
         place: Place,
         out_of_time: Callable[[], bool],
         over: Callable[[], TransactionOver],
+        settings: Settings | None,
     ) -> None:
         self.db = db
         self._place = place
         self._out_of_time = out_of_time
         self._over = over
+        self._settings = settings
         self._sql = queries("postgres")
         self._fault: StoreError | None = None
         self._ended = False
@@ -115,7 +120,9 @@ class Guard:
             line.shutdown(socket.SHUT_RDWR)
 
     def remove(self) -> None:
-        """See `_transaction_ports.Guard.remove`; what would fail at the commit fails here."""
+        """See `_transaction_ports.Guard.remove`; what would fail at the commit fails here, and the
+        session is as it was.
+        """
         psycopg = driver()
         with driver_errors(self._place.location), bounded(self.db, OPERATION_SECONDS):
             try:
@@ -124,6 +131,7 @@ class Guard:
                 raise TransactionOver(f"{_text(exc)}: the transaction was rolled back") from exc
             if self._standing() != self._begun:
                 raise _ended()
+            put_back(self.db, self._settings)
 
     def roll_back(self) -> bool:
         """See `_transaction_ports.Guard.roll_back`."""
@@ -133,6 +141,7 @@ class Guard:
                 return False
             if self.db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 with bounded(self.db, OPERATION_SECONDS):
+                    execute(self.db, self._sql["unlock"], binary=False)
                     execute(self.db, self._sql["rollback"], binary=False)
         except (psycopg.Error, NoAnswer):
             return False
@@ -167,10 +176,7 @@ class Guard:
             raise _ended()
         if standing != self._begun:
             self._undo()
-            touched = sorted({lock.partition(" ")[0] for lock in standing[1] - self._begun[1]})
-            raise StatementRefused(
-                f"the tables of agentkit are out of a tool's reach: {', '.join(touched)}"
-            )
+            raise StatementRefused(_reached(standing[1] - self._begun[1]))
         execute(self.db, self._sql["keep"], binary=False)
         return found
 
@@ -186,12 +192,20 @@ class Guard:
         execute(self.db, self._sql["undo"], binary=False)
         execute(self.db, self._sql["keep"], binary=False)
 
-    def _standing(self) -> tuple[str, frozenset[str]]:
-        """Which transaction this is, and its locks on our tables."""
-        ((transaction, locks),) = execute(
-            self.db, self._sql["standing"], (self._place.schema,), binary=False
+    def _standing(self) -> tuple[str, frozenset[str], object]:
+        """Which transaction this is, its locks on our tables, and what our functions are."""
+        names = (self._place.schema, self._place.schema)
+        ((transaction, locks, functions),) = execute(
+            self.db, self._sql["standing"], names, binary=False
         )
-        return transaction, frozenset(locks)
+        return transaction, frozenset(locks), functions
+
+
+def _reached(locks: frozenset[str]) -> str:
+    if not locks:
+        return "the functions of agentkit are out of a tool's reach"
+    touched = sorted({lock.partition(" ")[0] for lock in locks})
+    return f"the tables of agentkit are out of a tool's reach: {', '.join(touched)}"
 
 
 def _check_words(sql: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from weakref import WeakKeyDictionary
 
 from agentkit.core.contracts.errors import StoreError, StoreUnreachable, TransactionOver
 from agentkit.core.contracts.heads import Head
@@ -25,6 +26,7 @@ from agentkit.state.checkpoints.adapters._postgres_session import (
     execute,
     is_alive,
 )
+from agentkit.state.checkpoints.adapters._postgres_settings import Settings, settings_of
 from agentkit.state.checkpoints.adapters._queries import queries
 
 TRANSACTION_SECONDS = 2.0
@@ -55,10 +57,11 @@ class PostgresTransactions:
         self._place = place
         self._journal = journal
         self._sql = queries("postgres")
+        self._settings: WeakKeyDictionary[Db, Settings] = WeakKeyDictionary()
 
     def connector(self) -> PostgresConnector:
         """See `Database.connector`."""
-        return PostgresConnector(self._source, self._place)
+        return PostgresConnector(self._source, self._place, self._settings)
 
     def begin(self, db: Db, place: ports.Place, limit_seconds: float) -> Head | None:
         """See `Database.begin`."""
@@ -81,7 +84,7 @@ class PostgresTransactions:
         self, db: Db, out_of_time: Callable[[], bool], over: Callable[[], TransactionOver]
     ) -> Guard:
         """See `Database.guard`."""
-        return Guard(db, self._place, out_of_time, over)
+        return Guard(db, self._place, out_of_time, over, self._settings.get(db))
 
     def commit(self, db: Db, place: ports.Place, proposal: Proposal) -> None:
         """See `Database.commit`."""
@@ -110,16 +113,24 @@ class PostgresConnector:
     Args:
         source: where connections come from.
         place: for messages.
+        settings: is told those of a session that is not our own.
     """
 
-    def __init__(self, source: Source, place: Place) -> None:
+    def __init__(
+        self, source: Source, place: Place, settings: MutableMapping[Db, Settings]
+    ) -> None:
         self._source = source
         self._place = place
+        self._settings = settings
 
     def connect(self) -> Db:
         """See `Connector.connect`."""
         with driver_errors(self._place.location):
-            return self._source.take()
+            db = self._source.take()
+            if not self._source.keeps:
+                with bounded(db, OPERATION_SECONDS):
+                    self._settings[db] = settings_of(db)
+            return db
 
     def check(self, connection: Db) -> None:
         """See `Connector.check`."""

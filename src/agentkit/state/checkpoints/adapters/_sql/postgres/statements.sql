@@ -167,11 +167,39 @@ SELECT {schema}.agentkit_set(%s::integer);
 SELECT set_config('statement_timeout', %s::text, true),
        set_config('idle_in_transaction_session_timeout', %s::text, true);
 
+-- name: session_settings
+-- What is set in this session.
+SELECT name, setting FROM pg_settings WHERE source = 'session'
+UNION ALL SELECT 'role', current_setting('role') WHERE current_setting('role') <> 'none';
+
+-- name: reset_session
+-- Let the session be as it was opened, as far as it may within a transaction.
+RESET SESSION AUTHORIZATION;
+RESET ROLE;
+RESET ALL;
+SELECT pg_advisory_unlock_all();
+
+-- name: forget_tables
+-- Drop temporary tables.
+DISCARD TEMP;
+
+-- name: set_settings
+-- Set again what was set.
+SELECT set_config(name, setting, false)
+FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS s (name, setting, place) ORDER BY place;
+
+-- name: unlock
+-- Let go of locks that outlive a transaction.
+SELECT pg_advisory_unlock_all();
+
 -- name: standing
--- Which transaction this is, and its locks on tables of ours.
+-- Which transaction this is, its locks on tables of ours, and what our functions are.
 SELECT coalesce(pg_current_xact_id_if_assigned()::text, ''), coalesce(array_agg(
     c.relname || ' ' || l.mode ORDER BY c.relname, l.mode
-) FILTER (WHERE c.oid IS NOT NULL), '{}')
+) FILTER (WHERE c.oid IS NOT NULL), '{}'), (
+    SELECT sum(hashtextextended(p.oid || ' ' || p.xmin, 0)) FROM pg_proc AS p
+    WHERE p.proname LIKE 'agentkit\_%%' AND p.pronamespace = to_regnamespace(%s)
+)
 FROM pg_locks AS l LEFT JOIN pg_class AS c
     ON c.oid = l.relation AND c.relnamespace = to_regnamespace(%s) AND c.relname LIKE 'agentkit\_%%'
 WHERE l.pid = pg_backend_pid();
