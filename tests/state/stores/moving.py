@@ -95,9 +95,11 @@ async def exported(store: JournalPort, *runs: str) -> list[bytes]:
     return lines
 
 
-async def imported(lines: Iterable[bytes], store: JournalPort) -> list[Moved]:
+async def imported(
+    lines: Iterable[bytes], store: JournalPort, *, clock: ClockPort | None = None
+) -> list[Moved]:
     """What an import says of each run."""
-    return [one async for one in import_runs(lines, store, clock=FakeClock())]
+    return [one async for one in import_runs(lines, store, clock=clock or FakeClock())]
 
 
 def outcomes(moved: Iterable[Moved]) -> dict[str, str]:

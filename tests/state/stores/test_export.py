@@ -116,10 +116,12 @@ async def test_a_file_that_is_cut_off_anywhere_is_told(kept: int, lines: list[by
 
     read, errors = _intact(cut)
 
-    assert "ExportDamaged" in {type(error).__name__ for error in errors}
+    assert [("ExportDamaged", True)] == [
+        (type(error).__name__, "cut off here" in str(error) or not kept) for error in errors
+    ]
     assert read.items() <= _intact(lines)[0].items()
     if len(cut) > 1:
-        assert any(f"line {len(cut)}" in str(error) or "cut off" in str(error) for error in errors)
+        assert f"line {len(cut)}" in str(errors[0])
 
 
 async def test_a_file_that_lacks_its_last_lines_is_told(lines: list[bytes]) -> None:

@@ -1,14 +1,31 @@
 """Runs copied from one store into another: whole, as they are stored, or not at all."""
 
+import sqlite3
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 
-from agentkit.core.contracts.errors import RunInUse, StoreMisused, StoreUnreachable
-from agentkit.core.contracts.heads import Row
+from agentkit.core.contracts.errors import (
+    AgentkitError,
+    InvalidId,
+    JournalTooNew,
+    RunInUse,
+    RunLocked,
+    StoreFailedOver,
+    StoreMisused,
+    StoreUnreachable,
+)
+from agentkit.core.contracts.heads import Head, Row
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.core.testing.clock import FakeClock
-from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
+from agentkit.state.checkpoints.adapters import (
+    InMemoryCheckpointStore,
+    SqliteCheckpointStore,
+    StoreWrapper,
+)
 from agentkit.state.journal.journal import load
 from agentkit.state.upkeep.whole import held, put, read_whole, stood_in
 from agentkit.testing.faulty import Fault, FaultKind, FaultyStore
@@ -18,7 +35,9 @@ from tests.state.stores.moving import (
     SENDER,
     TASK,
     copied,
+    exported,
     finished,
+    imported,
     interrupted,
     newer,
     outcomes,
@@ -200,6 +219,64 @@ async def test_damaged_and_newer_runs_are_left_out_whole(
     assert ["good"] == [run.run for run in (await store.list_runs())[0]]
     after = [await other.head(run) for run in ("damaged", "newer")]
     assert [head.epoch for head in before if head] == [head.epoch for head in after if head]
+
+
+@pytest.mark.parametrize("error", [StoreFailedOver, RunLocked, StoreMisused, InvalidId])
+async def test_what_keeps_one_run_from_being_copied_leaves_out_that_run_alone(
+    error: type[AgentkitError], other: InMemoryCheckpointStore
+) -> None:
+    """Its server was replaced, somebody has locked it, or the other store cannot keep it."""
+
+    class Troubled(StoreWrapper):
+        async def append(self, run: str, *args: Any, **options: Any) -> Head:
+            if run == "bad":
+                raise error("not this one")
+            return await super().append(run, *args, **options)
+
+    for run in ("a", "bad", "z"):
+        await finished(other, run)
+
+    clock = Hurried()
+    moved = outcomes(await copied(other, Troubled(InMemoryCheckpointStore()), clock=clock))
+    assert {"a": "copied", "bad": error.__name__, "z": "copied"} == moved
+    lines = await exported(other)
+    read = outcomes(await imported(lines, Troubled(InMemoryCheckpointStore()), clock=clock))
+    assert {"a": "copied", "bad": error.__name__, "z": "copied"} == read
+
+
+async def test_a_store_that_takes_nothing_refuses_once_and_at_the_beginning(
+    tmp_path: Path, other: InMemoryCheckpointStore
+) -> None:
+    """One that a newer release made is no trouble of each run."""
+    for run in ("a", "b"):
+        await finished(other, run)
+    with sqlite3.connect(tmp_path / "newer.db") as database:
+        database.execute("PRAGMA application_id = 0x41674B74")
+        database.execute("PRAGMA user_version = 999")
+        database.execute("CREATE TABLE agentkit_run (run TEXT)")
+    store = SqliteCheckpointStore(tmp_path / "newer.db")
+
+    with pytest.raises(JournalTooNew):
+        await copied(other, store)
+    with pytest.raises(JournalTooNew):
+        await imported(await exported(other), store)
+    await store.aclose()
+
+
+async def test_two_results_of_one_id_are_told_apart_in_words(
+    store: JournalPort, other: InMemoryCheckpointStore
+) -> None:
+    """How each of them ended, and when."""
+    for place, task in ((store, "ended"), (other, "ended too")):
+        lease = await place.acquire("r", "worker", 15.0)
+        last = msgspec.structs.replace(summary("done"), updated_at=1_000 * len(task))
+        await place.append("r", rows(1), after=0, lease=lease, summary=last, release=True)
+        await place.entomb("r", updated_at=last.updated_at)
+
+    [moved] = await copied(other, store)
+
+    there, here = "1970-01-01 00:00:05.000+00:00", "1970-01-01 00:00:09.000+00:00"
+    assert f"it has ended otherwise: done at {there} there, done at {here} here" in str(moved.error)
 
 
 async def test_a_tombstone_stays_one(store: JournalPort, other: InMemoryCheckpointStore) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "RunIdReused",
     "RunInUse",
     "RunInterrupted",
+    "RunLocked",
     "RunNotFound",
     "RunParked",
     "RunSuspended",
@@ -267,6 +268,12 @@ class StoreFailedOver(StoreError):
 
 class StoreUnreachable(StoreError):
     """The store cannot be opened, read or written now (missing, locked, full, no permission)."""
+
+
+class RunLocked(StoreUnreachable):
+    """Another session of the database has locked one run for longer than is waited for. Nothing was
+    written; other runs are not concerned.
+    """
 
 
 class StoreDamaged(StoreError):

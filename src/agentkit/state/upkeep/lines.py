@@ -179,19 +179,23 @@ class ExportReader:
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._lines = iter(lines)
         self._number = 0
-        self._pushed: bytes | None = None
+        self._pushed: list[bytes] = []
         self.header, self._top = _header(self._next() or b"")
         self._over = blake2b(self._top.encode(), digest_size=_SEAL_BYTES)
         self._runs = 0
         self._run = ""
         self._sound = True
+        self._cut = False
 
     def __iter__(self) -> Iterator[ExportedRun | ExportDamaged]:
         """Each run that is whole, and each place where something is wrong, in order."""
         lost = False  # among the lines of a run that was given up
-        while (raw := self._next()) is not None:
+        while not self._cut:
+            raw = self._next() or b""
             opened = _opened(raw, RunLine, after=self._top)
-            if opened is not None:
+            if (cut := self._cut_at(raw)) is not None:
+                yield cut
+            elif opened is not None:
                 self._run = opened.line.run
                 yield from self._misplaced(opened.line)
                 block = self._block(*opened)
@@ -203,15 +207,28 @@ class ExportReader:
             elif not lost:
                 lost = True
                 yield self._damaged("this line is changed, or out of its place")
-        self._number += 1
-        yield self._damaged("the file is cut off here")
 
     def _next(self) -> bytes | None:
-        raw, self._pushed = self._pushed, None
-        if raw is None:
-            raw = next(self._lines, None)
+        raw = self._pushed.pop() if self._pushed else next(self._lines, None)
         self._number += raw is not None
         return raw
+
+    def _push(self, raw: bytes) -> None:
+        self._pushed.append(raw)
+        self._number -= 1
+
+    def _cut_at(self, raw: bytes) -> ExportDamaged | None:
+        """The damage, where the file ends with this line, or in it, and that is not its last one.
+        A line may also be longer than is read at once; then there is more.
+        """
+        if raw.endswith(b"\n"):
+            return None
+        if raw and (more := self._next()) is not None:
+            self._push(more)
+            return None
+        self._cut = True
+        self._number += not raw
+        return self._damaged("the file is cut off here")
 
     def _misplaced(self, head: RunLine) -> Iterator[ExportDamaged]:
         """Runs are numbered, so one that is missing, doubled or moved is seen where it is."""
@@ -226,12 +243,13 @@ class ExportReader:
         began = self._number
         rows: list[Row] = []
         for seq in range(1, head.entries + 1):
-            raw = self._next()
-            opened = _opened(raw or b"", EntryLine, after=seal)
+            raw = self._next() or b""
+            if (cut := self._cut_at(raw)) is not None:
+                return cut
+            opened = _opened(raw, EntryLine, after=seal)
             if opened is None or opened.line.seq != seq:
                 damage = self._damaged(f"entry {seq} should stand here, as it was written")
-                if raw is not None:
-                    self._pushed, self._number = raw, self._number - 1
+                self._push(raw)
                 return damage
             try:
                 rows.append(opened.line.row())

@@ -10,6 +10,7 @@ import msgspec
 from agentkit.core.contracts.errors import (
     AgentkitError,
     ExportDamaged,
+    InvalidId,
     StoreMisused,
 )
 from agentkit.core.contracts.heads import Head
@@ -33,6 +34,8 @@ from agentkit.state.upkeep.whole import WholeRun, held, put
 __all__ = ["copy_runs", "export_runs", "header_now", "import_runs"]
 
 _EVERY = Selection()
+_UNFIT = (InvalidId, StoreMisused)
+"""Errors of a store that cannot keep a name or a value that another one can."""
 
 
 async def copy_runs(
@@ -51,10 +54,12 @@ async def copy_runs(
 
     Raises:
         StoreMisused: both are the same store, or the source cannot list its runs.
+        JournalTooNew: a newer release made one of the stores; nothing was copied.
         StoreError: a store failed; what was copied is whole.
     """
     if source.location == destination.location:
         raise StoreMisused(f"source and destination are the same store, {source.location}")
+    await _asked(destination)
     async for found in selected(source, selection):
         if isinstance(found, Moved):
             yield found
@@ -63,7 +68,7 @@ async def copy_runs(
             async with held(found.view, found.run, clock=clock) as whole:
                 target = destination.scoped(Scope.of_key(found.scope))
                 outcome = await put(target, whole, clock=clock)
-        except OF_ONE_RUN as error:
+        except (*OF_ONE_RUN, *_UNFIT) as error:
             yield left_out(found.scope, found.run, error)
         else:
             yield _moved(found.scope, whole)._replace(outcome=outcome)
@@ -132,10 +137,12 @@ async def import_runs(
 
     Raises:
         ExportDamaged: it is no export, or its first line is damaged.
-        JournalTooNew: a newer release wrote the file.
+        JournalTooNew: a newer release wrote the file, or made the store.
         StoreError: the store failed; what was imported is whole.
     """
-    for found in ExportReader(lines):
+    reader = ExportReader(lines)
+    await _asked(destination)
+    for found in reader:
         if isinstance(found, ExportDamaged):
             yield left_out("", found.run_id, found)
             continue
@@ -144,10 +151,15 @@ async def import_runs(
             whole = _whole(found)
             view = destination.scoped(Scope.of_key(head.scope))
             outcome = await put(view, whole, clock=clock)
-        except (*OF_ONE_RUN, ExportDamaged) as error:
+        except (*OF_ONE_RUN, *_UNFIT, ExportDamaged) as error:
             yield left_out(head.scope, head.run, error)
         else:
             yield _moved(head.scope, whole)._replace(outcome=outcome)
+
+
+async def _asked(destination: JournalPort) -> None:
+    """See that the store answers, so that one that takes nothing refuses once and not every run."""
+    await destination.head("copy")
 
 
 def _moved(scope: str, whole: WholeRun) -> Moved:

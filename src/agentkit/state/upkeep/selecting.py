@@ -9,8 +9,10 @@ from agentkit.core.contracts.errors import (
     AgentkitError,
     JournalTooNew,
     RunError,
+    RunLocked,
     RunNotFound,
     StoreDamaged,
+    StoreFailedOver,
     StoreMisused,
 )
 from agentkit.core.contracts.ports import JournalPort
@@ -31,7 +33,7 @@ __all__ = [
 LIST_RUNS = 1000
 """Runs that are listed at a time."""
 
-OF_ONE_RUN = (RunError, JournalTooNew, StoreDamaged)
+OF_ONE_RUN = (RunError, JournalTooNew, StoreDamaged, StoreFailedOver, RunLocked)
 """Errors that keep one run from being moved or pruned, while the others go on."""
 
 Outcome: TypeAlias = Literal["copied", "there", "left_out"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from agentkit.core.contracts import entries as e
@@ -208,7 +209,10 @@ async def _compared(view: JournalPort, whole: WholeRun, there: Head) -> Put:
     run = whole.run
     if there.tombstone or whole.tombstone:
         if there.summary != whole.summary:
-            raise _other(whole, f"it has ended there otherwise, as {there.summary}")
+            raise _other(
+                whole,
+                f"it has ended otherwise: {_end(there.summary)} there, {_end(whole.summary)} here",
+            )
         if whole.tombstone and await view.read(run) == [stood_in(whole)]:
             await view.entomb(run, updated_at=whole.summary.updated_at)
             await _verify(view, whole)
@@ -225,6 +229,17 @@ async def _compared(view: JournalPort, whole: WholeRun, there: Head) -> Put:
     if same == len(rows):
         raise _other(whole, f"an older copy of it is there: {same} entries, here {len(whole.rows)}")
     raise _other(whole, f"it has other entries there, from entry {same + 1} on")
+
+
+def _end(summary: Summary | None) -> str:
+    """How and when, for messages."""
+    if summary is None:
+        return "not begun"
+    try:
+        at = datetime.fromtimestamp(summary.updated_at / 1000, UTC).isoformat(" ", "milliseconds")
+    except (OverflowError, OSError, ValueError):
+        at = f"{summary.updated_at} ms"
+    return f"{summary.status} at {at}"
 
 
 def _other(whole: WholeRun, why: str) -> RunIdReused:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from agentkit.core.contracts.errors import (
     MissingExtra,
+    RunLocked,
     StoreDamaged,
     StoreError,
     StoreMisused,
@@ -152,7 +153,7 @@ def _translate(exc: psycopg.Error, where: str) -> StoreError:
     if state in _DAMAGED:
         return StoreDamaged(f"the store {where} is damaged ({text}). Restore a backup.")
     if state == _LOCKED:
-        return StoreUnreachable(
+        return RunLocked(
             f"the store {where}: a run is locked by another session for longer than this one "
             f"waits ({text}). See pg_locks for who holds it, and try again."
         )
