@@ -45,7 +45,7 @@ async def collected(url: str) -> dict[str, str]:
     """Remove all that has ended; the verdict on each run."""
     store = Store(url)
     found = collect(store, ALL, clock=FakeClock(now=LATER))
-    verdicts = {one.run: one.verdict async for one in found}
+    verdicts: dict[str, str] = {one.run: one.verdict async for one in found}
     await store.aclose()
     return verdicts
 
