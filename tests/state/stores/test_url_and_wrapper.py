@@ -56,7 +56,7 @@ def test_a_url_names_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("postgresql://host/db?schema=a&schema=b", "more than one schema"),
         ("postgresql://host/db?schema=", "cannot be the name of a schema"),
         ("postgresql://user:p@ss@host/db", "an @ too many"),
-        ("postgresql://host/db?no=option", "is not understood"),
+        ("postgresql://host/db?no=option", "the option 'no', which is unknown"),
         ("redis://host/name", "not the number of a database"),
         ("redis://host:port", "does not name a host and a port"),
         ("redis://a,b", "several hosts are a cluster or sentinels"),

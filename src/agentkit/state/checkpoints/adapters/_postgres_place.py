@@ -25,6 +25,7 @@ _MAX_SCHEMA_BYTES = 63
 _NOT_IN_SCHEMA = ("%", "$$", "{", "}")
 """What would mean something else in a statement or in the text of a function."""
 
+_ENCODING = "UTF8"
 _LOCAL = "localhost"
 _PORT = "5432"
 
@@ -72,7 +73,7 @@ def place_of(conninfo: str, schema: str, **given: object) -> Place:
         raise InvalidStoreUrl(
             "the address of the Postgres store is not understood. Write it like "
             "postgresql://user@host:5432/database (reserved characters in a password as %40 and "
-            "so on), or host=… dbname=… user=…"
+            "so on)"
         ) from None
     named = {key: str(value) for key, value in found.items() if value is not None}
     if "@" in named.get("host", ""):
@@ -82,8 +83,14 @@ def place_of(conninfo: str, schema: str, **given: object) -> Place:
         raise InvalidStoreUrl(
             "the port of the Postgres store is no number; in a password write %2F"
         )
+    _check_encoding(named)
     quoted = '"' + schema.replace('"', '""') + '"'
     return Place(_location(named, schema), {**_setup(), **named}, quoted, schema)
+
+
+def option_names() -> set[str]:
+    """What may stand behind the `?` of an address."""
+    return {item.keyword.decode() for item in driver().pq.Conninfo.get_defaults()} | {"ssl"}
 
 
 def _check_schema(name: str) -> None:
@@ -95,6 +102,14 @@ def _check_schema(name: str) -> None:
         )
     if name.startswith("pg_") or name == "information_schema":
         raise InvalidStoreUrl(f"the schema {name!r} belongs to Postgres itself: choose another")
+
+
+def _check_encoding(named: Mapping[str, str]) -> None:
+    given = named.get("client_encoding", _ENCODING)
+    if given.replace("-", "").lower() not in {_ENCODING.lower(), "unicode"}:
+        raise InvalidStoreUrl(
+            f"client_encoding={given} would not hold every text: leave it out, it is {_ENCODING}"
+        )
 
 
 def _location(named: Mapping[str, str], schema: str) -> str:
@@ -126,5 +141,5 @@ def _setup() -> dict[str, str]:
         "keepalives_count": str(count),
         "tcp_user_timeout": str(UNACKNOWLEDGED_SECONDS * 1000),
         "application_name": "agentkit",
-        "client_encoding": "UTF8",
+        "client_encoding": _ENCODING,
     }

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from agentkit.core.contracts.errors import JournalTooNew, StoreDamaged, StoreUnreachable
+from agentkit.core.contracts.errors import (
+    JournalTooNew,
+    StoreDamaged,
+    StoreMisused,
+    StoreUnreachable,
+)
 from agentkit.core.contracts.upkeep import Migration
 from agentkit.state.checkpoints.adapters import _migrations as steps
 from agentkit.state.checkpoints.adapters._postgres_errors import driver
+from agentkit.state.checkpoints.adapters._postgres_limits import Limit
 from agentkit.state.checkpoints.adapters._postgres_place import Place
 from agentkit.state.checkpoints.adapters._postgres_session import Db, bounded, execute
 from agentkit.state.checkpoints.adapters._queries import queries
 
 MIGRATION_SECONDS = 60.0
 """How long a migration may take, waiting for another migrator included."""
+
+_LIMIT = Limit(MIGRATION_SECONDS)
+_LIMIT_MS = str(round(MIGRATION_SECONDS * 1000))
 
 OLDEST_SERVER = 130_000
 """Postgres 13; what the functions use is not all there before it."""
@@ -82,6 +91,11 @@ class Preparation:
 
 
 def _prepare(db: Db, place: Place, *, seen: bool) -> None:
+    if db.info.encoding != "utf-8":
+        raise StoreMisused(
+            f"the connections of the pool have the client_encoding {db.info.encoding}, which does "
+            f"not hold every text. Let it be UTF8."
+        )
     version, encoding = db.pgconn.server_version, db.pgconn.parameter_status(b"server_encoding")
     if 0 < version < OLDEST_SERVER:
         raise StoreUnreachable(
@@ -111,7 +125,7 @@ def _migrate(db: Db, place: Place) -> None:
         raise StoreUnreachable(
             f"the store {place.location} has no tables of this release, and the role may not make "
             f"them ({exc.diag.message_primary}). Have its owner run `agentkit migrate`, then grant "
-            f"this role USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on its tables."
+            f"this role what `agentkit migrate --print` names."
         ) from exc
 
 
@@ -119,6 +133,7 @@ def _applied(db: Db, place: Place, step: steps.Step) -> bool:
     """Apply a step, unless somebody else just did."""
     sql = queries("postgres")
     with db.transaction():
+        execute(db, sql["statement_limit"], (_LIMIT_MS,))
         execute(db, sql["lock_migrations"], (place.name,), binary=False)
         if step not in pending(db, place):
             return False
@@ -140,6 +155,8 @@ def _shown(place: Place, step: steps.Step, lacking: Collection[int]) -> Migratio
     script = "\n".join(["BEGIN;", *parts, "COMMIT;", ""])
     if step.repeated:
         script = f"-- Repeat this until it changes no row.\n{place.sql(step.repeated)}\n{script}"
+    if step == steps.steps("postgres")[-1]:
+        script += place.sql(sql["grants"]) + "\n"
     return Migration(step.number, step.name, script, applied=step.number not in lacking)
 
 
@@ -150,18 +167,19 @@ def _noted(place: Place, step: steps.Step) -> str:
 
 
 def _changed(db: Db, sql: str) -> int:
-    with driver().Cursor(db) as cursor:
+    with db.transaction(), driver().Cursor(db) as cursor:
+        execute(db, queries("postgres")["statement_limit"], (_LIMIT_MS,))
         return int(cursor.execute(sql).rowcount)
 
 
 def _version(db: Db, place: Place) -> int:
     if not all(_has(db, place)):
         return 0
-    ((newest,),) = execute(db, place.sql(queries("postgres")["version"]))
+    ((newest,),) = _LIMIT.execute(db, place.sql(queries("postgres")["version"]))
     return newest or 0
 
 
 def _has(db: Db, place: Place) -> tuple[bool, bool]:
     names = (place.schema, f"{place.schema}.agentkit_schema")
-    ((has_schema, has_versions),) = execute(db, queries("postgres")["has_schema"], names)
+    ((has_schema, has_versions),) = _LIMIT.execute(db, queries("postgres")["has_schema"], names)
     return has_schema, has_versions

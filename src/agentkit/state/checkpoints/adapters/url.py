@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
 from agentkit.core.contracts.errors import InvalidStoreUrl
@@ -108,6 +108,7 @@ def _postgres(url: str, rest: str) -> JournalPort:
     others = "&".join(one for one in given if not one.startswith("schema="))
     if len(schemas) > 1:
         raise InvalidStoreUrl(f"{masked_url(url)!r} names more than one schema")
+    _check_options(url, options, given)
     conninfo = f"postgresql://{address}" + (f"?{others}" if others else "")
     try:
         if not schemas:
@@ -115,6 +116,23 @@ def _postgres(url: str, rest: str) -> JournalPort:
         return PostgresCheckpointStore(conninfo, schema=schemas[0])
     except InvalidStoreUrl as refused:
         raise InvalidStoreUrl(f"{masked_url(url)!r}: {refused}") from None
+
+
+def _check_options(url: str, options: str, given: Sequence[str]) -> None:
+    """Refuse an option that is unknown by its name, which the driver's error would tell together
+    with the rest of the address.
+    """
+    from agentkit.state.checkpoints.adapters._postgres_place import option_names
+
+    if "@" in options:
+        return  # a password that is not quoted may have been taken for options
+    known = {"schema", *option_names()}
+    for name in (one.partition("=")[0] for one in given):
+        if name not in known:
+            raise InvalidStoreUrl(
+                f"{masked_url(url)!r} has the option {name!r}, which is unknown. It takes schema=… "
+                f"and what libpq takes: connect_timeout, sslmode, target_session_attrs and so on."
+            )
 
 
 def _redis(url: str, rest: str) -> JournalPort:  # noqa: ARG001 (they share a signature)

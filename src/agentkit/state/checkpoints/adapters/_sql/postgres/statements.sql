@@ -20,6 +20,13 @@ CREATE TABLE {schema}.agentkit_schema (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- name: grants
+-- What a role needs that works with the store, for its owner to give.
+-- A role that works with the store needs no more than this:
+-- GRANT USAGE ON SCHEMA {schema} TO its_role;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO its_role;
+-- GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO its_role;
+
 -- name: lock_migrations
 -- One migrates, the others wait until its transaction has ended; works behind a pooler.
 SELECT pg_advisory_xact_lock(hashtextextended('agentkit migrations of ' || %s, 0));
