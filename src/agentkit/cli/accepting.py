@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from agentkit.cli.options import JSON_OUT, STORE, example
+from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
 from agentkit.core.contracts.heads import TERMINAL_STATUSES
 from agentkit.core.contracts.ports import JournalPort
+
+if TYPE_CHECKING:
+    from agentkit.core.contracts.types import Scope
 
 __all__ = ["COMMANDS", "accept_failover"]
 
@@ -17,11 +20,11 @@ __all__ = ["COMMANDS", "accept_failover"]
 @click.command(epilog=example("agentkit accept-failover order-17 order-18"))
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every run of the scope that has not ended.")
-@click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def accept_failover(
-    *, run_ids: tuple[str, ...], every: bool, tenant: str, store: str | None, as_json: bool
+    *, run_ids: tuple[str, ...], every: bool, scope: Scope, store: str | None, as_json: bool
 ) -> None:
     """Let runs go on that were stopped because another Redis server has taken over.
 
@@ -30,21 +33,20 @@ def accept_failover(
     """
     if every == bool(run_ids):
         raise click.UsageError("name runs, or say --all")
-    _accept(store, run_ids, tenant, as_json=as_json)
+    _accept(store, run_ids, scope, as_json=as_json)
 
 
 def _accept(
-    store_url: str | None, run_ids: Sequence[str], tenant: str, *, as_json: bool
+    store_url: str | None, run_ids: Sequence[str], scope: Scope, *, as_json: bool
 ) -> NoReturn:
     from agentkit.cli.exits import NOT_FOUND, OK
     from agentkit.cli.output import emit_json, say
     from agentkit.cli.session import run_command
     from agentkit.core.contracts.errors import StoreMisused
-    from agentkit.core.contracts.types import Scope
     from agentkit.state.checkpoints.adapters.redis import RedisCheckpointStore
 
     async def work(store: JournalPort) -> int:
-        scoped = store.scoped(Scope(tenant))
+        scoped = store.scoped(scope)
         if not isinstance(scoped, RedisCheckpointStore):
             raise StoreMisused(f"{store.location} is no Redis store; only those have failovers")
         names = list(run_ids) or [run async for run in _unfinished(scoped)]

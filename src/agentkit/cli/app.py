@@ -13,13 +13,14 @@ from agentkit.cli.dispatching import COMMANDS as DISPATCHING
 from agentkit.cli.exits import EXIT_CODES, FAILED
 from agentkit.cli.inbox import COMMANDS as INBOX
 from agentkit.cli.keeping import COMMANDS
-from agentkit.cli.options import JSON_OUT, STORE, example
+from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
 from agentkit.cli.statuses import STATUSES
 from agentkit.cli.stopping import COMMANDS as STOPPING
 
 if TYPE_CHECKING:
     from agentkit.cli.crashtest import CrashOrder
     from agentkit.cli.settling import SettleOrder
+    from agentkit.core.contracts.types import Scope
 
 __all__ = [
     "cli",
@@ -98,7 +99,7 @@ def cli() -> None:
 @click.option("--run-id", help="The run's id; a random one is made and shown otherwise.")
 @click.option("--after", metavar="RUN", help="Carry on the conversation of this run, which ended.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @_WAIT
 @_GRACE
@@ -110,7 +111,7 @@ def run(
     run_id: str | None,
     after: str | None,
     model: str | None,
-    tenant: str,
+    scope: Scope,
     store: str | None,
     wait_seconds: float,
     grace_seconds: float,
@@ -125,7 +126,7 @@ def run(
         run_id,
         after=after,
         model=model,
-        tenant=tenant,
+        scope=scope,
         wait_seconds=wait_seconds,
         grace_seconds=grace_seconds,
     )
@@ -143,7 +144,7 @@ def run(
     help="Decide an open question: q7=run_again, q7=skip, 'q7=done:{\"id\": 1}', 'q7=failed:why'.",
 )
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @_WAIT
 @_GRACE
@@ -154,7 +155,7 @@ def resume(
     reference: str | None,
     answers: tuple[str, ...],
     model: str | None,
-    tenant: str,
+    scope: Scope,
     store: str | None,
     wait_seconds: float,
     grace_seconds: float,
@@ -169,7 +170,7 @@ def resume(
         run_id,
         answers=answers,
         model=model,
-        tenant=tenant,
+        scope=scope,
         wait_seconds=wait_seconds,
         grace_seconds=grace_seconds,
     )
@@ -187,7 +188,7 @@ def resume(
     show_default=True,
     help="At most so many, up to 1000.",
 )
-@click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def runs(
@@ -195,26 +196,26 @@ def runs(
     status: str | None,
     agent: str | None,
     limit: int,
-    tenant: str,
+    scope: Scope,
     store: str | None,
     as_json: bool,
 ) -> None:
     """List runs, the newest first, and why each waits."""
     from agentkit.cli.looking import list_runs
 
-    list_runs(store, status=status, agent=agent, limit=limit, tenant=tenant, as_json=as_json)
+    list_runs(store, status=status, agent=agent, limit=limit, scope=scope, as_json=as_json)
 
 
 @cli.command(epilog=example("agentkit show order-17"))
 @click.argument("run_id", metavar="RUN")
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
-def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
+def show(*, run_id: str, scope: Scope, store: str | None, as_json: bool) -> None:
     """Show a run's timeline: steps, tools, answers, crashes and takeovers, calls in doubt."""
     from agentkit.cli.looking import show_run
 
-    show_run(store, run_id, tenant=tenant, as_json=as_json)
+    show_run(store, run_id, scope=scope, as_json=as_json)
 
 
 @cli.command(epilog=example("agentkit fork order-17 --from 2 --message 'Take the cheaper one.'"))
@@ -235,7 +236,7 @@ def show(*, run_id: str, tenant: str, store: str | None, as_json: bool) -> None:
     help="What the model sees as a call's result, of the last turn before VERSION.",
 )
 @click.option("--message", metavar="TEXT", help="What the user adds after that turn.")
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def fork(
@@ -245,7 +246,7 @@ def fork(
     new_run_id: str | None,
     edits: tuple[str, ...],
     message: str | None,
-    tenant: str,
+    scope: Scope,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -255,35 +256,35 @@ def fork(
     """
     from agentkit.cli.forking import ForkOrder, fork_run
 
-    order = ForkOrder(run_id, version, new_run_id, edits=edits, message=message, tenant=tenant)
+    order = ForkOrder(run_id, version, new_run_id, edits=edits, message=message, scope=scope)
     fork_run(order, store_url=store, as_json=as_json)
 
 
 @cli.command(epilog=example("agentkit status --json"))
-@click.option("--tenant", default="", help="Whose runs: the tenant of the scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
-def status(*, tenant: str, store: str | None, as_json: bool) -> None:
+def status(*, scope: Scope, store: str | None, as_json: bool) -> None:
     """Count runs by status, for a probe."""
     from agentkit.cli.looking import count_runs
 
-    count_runs(store, tenant=tenant, as_json=as_json)
+    count_runs(store, scope=scope, as_json=as_json)
 
 
 @cli.command(epilog=example("agentkit unpark order-17 --why 'the quota was raised'"))
 @click.argument("run_id", metavar="RUN")
 @click.option("--by", default="", help="Who says so, for the record.")
 @click.option("--why", default="", help="What was mended, for the record.")
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def unpark(
-    *, run_id: str, by: str, why: str, tenant: str, store: str | None, as_json: bool
+    *, run_id: str, by: str, why: str, scope: Scope, store: str | None, as_json: bool
 ) -> None:
     """Let a parked run go on: what stopped it was mended. Nothing is run by this."""
     from agentkit.cli.settling import unpark_run
 
-    unpark_run(store, run_id, by=by, why=why, tenant=tenant, as_json=as_json)
+    unpark_run(store, run_id, by=by, why=why, scope=scope, as_json=as_json)
 
 
 @cli.group(epilog=example("agentkit tool settle order-17 2.0 --done '{\"id\": 4711}' --by ann"))
@@ -300,7 +301,7 @@ def tool() -> None:
 @click.option("--skip", is_flag=True, help="Do not make it again, and tell the model so.")
 @click.option("--by", default="", help="Who says so, for the record.")
 @click.option("--why", default="", help="Why, for the record; told to the model with --skip.")
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def settle(*, store: str | None, as_json: bool, **order: Unpack[SettleOrder]) -> None:
@@ -345,7 +346,7 @@ def demo(*, model: str | None, keep: str | None, as_json: bool) -> None:
 @click.option("--model", "script", metavar="FILE", help="Answer as this JSON script says.")
 @click.option("--record", metavar="RUN", help="Answer as the model did in this recorded run.")
 @STORE
-@click.option("--tenant", default="", help="Whose recorded run it is: the tenant of its scope.")
+@IN_SCOPE
 @click.option("--reset", metavar="MODULE:FUNCTION", help="Called before each run: undo effects.")
 @click.option("--tool", default="", metavar="NAME", help="Kill only while this tool is in flight.")
 @click.option(

@@ -35,8 +35,7 @@ class Given(TypedDict):
 
     by: str
     digest: str
-    tenant: str
-    user: str
+    scope: Scope
     store: str | None
     as_json: bool
 
@@ -97,7 +96,7 @@ def list_questions(store_url: str | None, page: Page, *, as_json: bool) -> NoRet
 def decide(run_id: str, question: str, said: Said, given: Given) -> NoReturn:
     """Write the decision down, say what that came to, and leave."""
     as_json = given["as_json"]
-    scope = checked_scope(run_id, given["tenant"], given["user"], as_json=as_json)
+    scope = checked_scope(run_id, given["scope"], as_json=as_json)
     try:
         decision = _decision(said, given["by"])
     except AgentkitError as error:
@@ -220,7 +219,5 @@ def _told(question: str, decision: Decision, recorded: Recorded, given: Given) -
         return f"recorded: {answer}. The run is paused: agentkit unpause {state.run_id}"
     left = ", ".join(one.id for one in state.questions)
     still = f" Still open: {left}." if left else ""
-    if given["user"]:  # their runs are driven by programs alone
-        return f"recorded: {answer}.{still} A worker goes on with it."
-    resume = resume_command(state.run_id, store_url=given["store"], tenant=given["tenant"])
+    resume = resume_command(state.run_id, store_url=given["store"], scope=given["scope"])
     return f"recorded: {answer}.{still} A worker goes on with it, or: {resume}"

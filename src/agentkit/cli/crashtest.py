@@ -39,7 +39,7 @@ _PLACES = 3
 
 class CrashOrder(TypedDict):
     """What a command line asks for. The names are those of `crash_test`, but for where the model's
-    answers come from: `script`, a file, or `record`, a run of `tenant` in `store`.
+    answers come from: `script`, a file, or `record`, a run of `scope` in `store`.
     """
 
     reference: str
@@ -47,7 +47,7 @@ class CrashOrder(TypedDict):
     script: str | None
     record: str | None
     store: str | None
-    tenant: str
+    scope: Scope
     reset: str | None
     answer: str
     tool: str
@@ -114,7 +114,7 @@ async def _recorded(order: CrashOrder, run_id: str) -> tuple[str, tuple[ScriptTu
     store = open_store(order["store"] or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     try:
         await check_there(store)
-        port = store.scoped(Scope(tenant=order["tenant"]))
+        port = store.scoped(order["scope"])
         rows = await read_rows(port, run_id)
         if not rows:
             raise RunNotFound(f"run {run_id!r} does not exist in this store", run_id=run_id)
@@ -134,7 +134,8 @@ def _replay(order: CrashOrder) -> str:
         ("--model", order["script"]),
         ("--record", order["record"]),
         ("--store", order["store"]),
-        ("--tenant", order["tenant"]),
+        ("--tenant", order["scope"].tenant),
+        ("--user", order["scope"].user),
         ("--reset", order["reset"]),
         ("--answer", order["answer"] if order["answer"] != ANSWERS[0] else ""),
         *(("--varies", name) for name in order["varies"]),

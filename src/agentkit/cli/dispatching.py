@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from agentkit.cli.options import JSON_OUT, STORE, example
+from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
+
+if TYPE_CHECKING:
+    from agentkit.core.contracts.types import Scope
 
 __all__ = ["COMMANDS", "submit", "worker"]
 
@@ -21,7 +26,7 @@ __all__ = ["COMMANDS", "submit", "worker"]
     show_default=True,
     help="Which of its calls wait for a person's approval.",
 )
-@click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def submit(
@@ -31,7 +36,7 @@ def submit(
     run_id: str | None,
     identity: str,
     autonomy: str,
-    tenant: str,
+    scope: Scope,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -42,7 +47,7 @@ def submit(
     """
     from agentkit.cli.submitting import SubmitOrder, submit_run
 
-    order = SubmitOrder(agent, task, run_id, identity=identity, autonomy=autonomy, tenant=tenant)
+    order = SubmitOrder(agent, task, run_id, identity=identity, autonomy=autonomy, scope=scope)
     submit_run(order, store_url=store, as_json=as_json)
 
 

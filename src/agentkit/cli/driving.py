@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import msgspec
@@ -53,7 +53,7 @@ class Order:
     after: str | None = None
     answers: Sequence[str] = ()
     model: str | None = None
-    tenant: str = ""
+    scope: Scope = field(default_factory=Scope)
     wait_seconds: float = 15.0
     grace_seconds: float = 0.0
 
@@ -68,7 +68,7 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
         with _prints_aside():
             agent = load_agent(order.reference) if order.reference else None
         invoker = chosen_invoker(order.model)
-        scope = Scope(tenant=order.tenant)
+        scope = order.scope
         scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
@@ -239,9 +239,7 @@ def _resume(order: Order, run_id: str, store_url: str | None) -> str:
     named = order.reference or ""
     agent = "" if order.task is not None and is_here(named) else named
     model = order.model or ""
-    return resume_command(
-        run_id, store_url=store_url, tenant=order.tenant, agent=agent, model=model
-    )
+    return resume_command(run_id, store_url=store_url, scope=order.scope, agent=agent, model=model)
 
 
 def _report(result: AgentResult, resume: str, *, as_json: bool) -> int:

@@ -30,7 +30,7 @@ class ForkOrder:
     new_run_id: str | None
     edits: Sequence[str]
     message: str | None
-    tenant: str
+    scope: Scope
 
 
 def fork_run(order: ForkOrder, *, store_url: str | None, as_json: bool) -> NoReturn:
@@ -41,7 +41,7 @@ def fork_run(order: ForkOrder, *, store_url: str | None, as_json: bool) -> NoRet
         edits = parse_edits(order.edits)
         if order.message is not None and not order.message.strip():
             raise InvalidFork("--message is empty; leave it out, or say something")
-        scope = Scope(tenant=order.tenant)
+        scope = order.scope
         scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
@@ -61,7 +61,7 @@ def fork_run(order: ForkOrder, *, store_url: str | None, as_json: bool) -> NoRet
         say(made.run_id)
         say(f"forked from {made.parent} at version {made.version}; nothing was run", error=True)
         answer = f" --answer {made.questions[0].id}=…" if made.questions else ""
-        resume = resume_command(made.run_id, store_url=store_url, tenant=order.tenant)
+        resume = resume_command(made.run_id, store_url=store_url, scope=order.scope)
         say(f"carry it on: {resume}{answer}", error=True)
         return OK
 

@@ -10,6 +10,7 @@ from agentkit.cli.output import emit_json, one_line, say
 from agentkit.cli.session import run_command
 from agentkit.cli.settling import checked_scope
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import Scope
 from agentkit.state.journal.fold import RunState
 
 __all__ = ["StopOrder", "cancel_run", "pause_run"]
@@ -21,14 +22,14 @@ class StopOrder(NamedTuple):
     run_id: str
     by: str
     why: str
-    tenant: str = ""
+    scope: Scope = Scope()
 
 
 def cancel_run(
     store_url: str | None, order: StopOrder, wait_seconds: float, *, as_json: bool
 ) -> NoReturn:
     """Cancel a run and say how far that has come."""
-    scope = checked_scope(order.run_id, order.tenant, as_json=as_json)
+    scope = checked_scope(order.run_id, order.scope, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
         state = await cancel(
@@ -61,7 +62,7 @@ def _in_doubt(state: RunState) -> str:
 
 def pause_run(store_url: str | None, order: StopOrder, *, as_json: bool) -> NoReturn:
     """Pause a run and say how it goes on."""
-    scope = checked_scope(order.run_id, order.tenant, as_json=as_json)
+    scope = checked_scope(order.run_id, order.scope, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
         actor = order.by or "command line"

@@ -5,26 +5,23 @@ and `unpause`. Their work is in files of their own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from agentkit.cli.options import JSON_OUT, STORE, example
+from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
 
 if TYPE_CHECKING:
     from agentkit.cli.approving import Given
+    from agentkit.core.contracts.types import Scope
 
 __all__ = ["COMMANDS", "answer", "approvals", "approve", "edit", "reject", "send", "unpause"]
 
-_F = TypeVar("_F", bound=Callable[..., object])
-
 _BY = click.option("--by", default="", metavar="NAME", help="Who says so, for the record.")
-_TENANT = click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
-_USER = click.option("--user", default="", help="The user of its scope, where it has one.")
 _NOTE = click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
 
 
-def _about_a_question(command: _F) -> _F:
+def _about_a_question(command: Callable[..., None]) -> Callable[..., None]:
     """The arguments and options that every decision has."""
     digest = click.option(
         "--digest",
@@ -32,7 +29,7 @@ def _about_a_question(command: _F) -> _F:
         metavar="HEX",
         help="Decide only what was shown: the question's digest, or its beginning.",
     )
-    for option in (JSON_OUT, STORE, _USER, _TENANT, digest, _BY):
+    for option in (JSON_OUT, STORE, IN_SCOPE, digest, _BY):
         command = option(command)
     return command
 
@@ -148,8 +145,7 @@ def answer(
 @click.option("--message", metavar="TEXT", help="Say this to the model, as the user.")
 @click.option("--id", "identity", metavar="ID", help="Names it once for all: it counts once.")
 @_BY
-@_TENANT
-@_USER
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def send(
@@ -160,8 +156,7 @@ def send(
     message: str | None,
     identity: str | None,
     by: str,
-    tenant: str,
-    user: str,
+    scope: Scope,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -174,7 +169,7 @@ def send(
 
     if (name is None) == (message is None):
         raise click.UsageError("give either the NAME of an event or --message")
-    order = SendOrder(run_id, name, payload, message, identity, by=by, tenant=tenant, user=user)
+    order = SendOrder(run_id, name, payload, message, identity, by=by, scope=scope)
     send_to_run(store, order, as_json=as_json)
 
 
@@ -182,16 +177,16 @@ def send(
 @click.argument("run_id", metavar="RUN")
 @_BY
 @click.option("--why", default="", help="Why, for the record.")
-@_TENANT
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def unpause(
-    *, run_id: str, by: str, why: str, tenant: str, store: str | None, as_json: bool
+    *, run_id: str, by: str, why: str, scope: Scope, store: str | None, as_json: bool
 ) -> None:
     """Let a paused run go on. It is unpark by another name; nothing is run by this."""
     from agentkit.cli.settling import unpark_run
 
-    unpark_run(store, run_id, by=by, why=why, tenant=tenant, as_json=as_json)
+    unpark_run(store, run_id, by=by, why=why, scope=scope, as_json=as_json)
 
 
 COMMANDS: tuple[click.Command, ...] = (approvals, approve, reject, edit, answer, send, unpause)

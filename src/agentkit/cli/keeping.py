@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from agentkit.cli.options import JSON_OUT, STORE, example
+from agentkit.cli.options import JSON_OUT, OF_SCOPES, STORE, example
 
 if TYPE_CHECKING:
     from agentkit.cli.pruning import GcOrder
@@ -16,19 +16,22 @@ __all__ = ["COMMANDS", "copy", "export", "gc", "import_", "migrate"]
 _RUNS = click.option(
     "--run", "runs", multiple=True, metavar="ID", help="Only this run; may be given again."
 )
-_TENANT = click.option(
-    "--tenant", default=None, help="Only scopes of this tenant; those of all tenants otherwise."
-)
 
 
 @click.command(epilog=example("agentkit copy sqlite:///agentkit.db sqlite:///elsewhere.db"))
 @click.argument("source", metavar="SOURCE")
 @click.argument("destination", metavar="DESTINATION")
 @_RUNS
-@_TENANT
+@OF_SCOPES
 @JSON_OUT
 def copy(
-    *, source: str, destination: str, runs: tuple[str, ...], tenant: str | None, as_json: bool
+    *,
+    source: str,
+    destination: str,
+    runs: tuple[str, ...],
+    tenant: str | None,
+    user: str | None,
+    as_json: bool,
 ) -> None:
     """Copy runs from one store into another, and compare what is there with what was copied.
 
@@ -37,12 +40,12 @@ def copy(
     """
     from agentkit.cli.moving import MoveOrder, copy_store
 
-    copy_store(source, destination, MoveOrder(runs, tenant), as_json=as_json)
+    copy_store(source, destination, MoveOrder(runs, tenant, user), as_json=as_json)
 
 
 @click.command(epilog=example("agentkit export --output runs.jsonl"))
 @_RUNS
-@_TENANT
+@OF_SCOPES
 @click.option("--output", metavar="FILE", help="Write there, and only a whole file.")
 @STORE
 @JSON_OUT
@@ -50,6 +53,7 @@ def export(
     *,
     runs: tuple[str, ...],
     tenant: str | None,
+    user: str | None,
     output: str | None,
     store: str | None,
     as_json: bool,
@@ -63,7 +67,7 @@ def export(
 
     if as_json and output is None:
         raise click.UsageError("--json needs --output, since standard output has the runs")
-    export_store(store, MoveOrder(runs, tenant), output=output, as_json=as_json)
+    export_store(store, MoveOrder(runs, tenant, user), output=output, as_json=as_json)
 
 
 @click.command("import", epilog=example("agentkit import runs.jsonl --store sqlite:///other.db"))
@@ -110,7 +114,7 @@ def import_(*, file: str, store: str | None, as_json: bool) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--no-reclaim", is_flag=True, help="Leave the space to the store for new runs.")
-@_TENANT
+@OF_SCOPES
 @STORE
 @JSON_OUT
 def gc(*, store: str | None, as_json: bool, **order: Unpack[GcOrder]) -> None:

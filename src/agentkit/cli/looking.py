@@ -41,14 +41,14 @@ def list_runs(
     status: str | None,
     agent: str | None,
     limit: int,
-    tenant: str,
+    scope: Scope,
     as_json: bool,
 ) -> None:
     """List the runs of a scope."""
-    _check(tenant, as_json=as_json)
+    _check(scope, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        view = store.scoped(Scope(tenant=tenant))
+        view = store.scoped(scope)
         found = await _page(view, status, agent, limit)
         bare = await _bare(view, found)
         if as_json:
@@ -63,13 +63,13 @@ def list_runs(
     run_command(store_url, work, as_json=as_json)
 
 
-def count_runs(store_url: str | None, *, tenant: str, as_json: bool) -> None:
+def count_runs(store_url: str | None, *, scope: Scope, as_json: bool) -> None:
     """Count the runs of a scope by status."""
-    _check(tenant, as_json=as_json)
+    _check(scope, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
         counts = dict.fromkeys(STATUSES, 0)
-        for run in await _page(store.scoped(Scope(tenant=tenant)), None, None, None):
+        for run in await _page(store.scoped(scope), None, None, None):
             counts[_shown_status(run)] += 1
         if as_json:
             emit_json({"runs": counts, "total": sum(counts.values())})
@@ -80,12 +80,12 @@ def count_runs(store_url: str | None, *, tenant: str, as_json: bool) -> None:
     run_command(store_url, work, as_json=as_json)
 
 
-def show_run(store_url: str | None, run_id: str, *, tenant: str, as_json: bool) -> None:
+def show_run(store_url: str | None, run_id: str, *, scope: Scope, as_json: bool) -> None:
     """Show one run's timeline."""
-    _check(tenant, run_id, as_json=as_json)
+    _check(scope, run_id, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
-        seen = await _see(store.scoped(Scope(tenant=tenant)), run_id)
+        seen = await _see(store.scoped(scope), run_id)
         if as_json:
             emit_json(_seen_as_json(run_id, seen))
         else:
@@ -171,10 +171,10 @@ def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
     return document
 
 
-def _check(tenant: str, run_id: str | None = None, *, as_json: bool) -> None:
+def _check(scope: Scope, run_id: str | None = None, *, as_json: bool) -> None:
     """Refuse what can name nothing before a store is opened."""
     try:
-        Scope(tenant=tenant).key  # noqa: B018 - asked for what it raises
+        scope.key  # noqa: B018 - asked for what it raises
         if run_id is not None:
             check_id(run_id)
     except InvalidId as error:

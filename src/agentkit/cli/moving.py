@@ -49,17 +49,18 @@ class MoveOrder(NamedTuple):
 
     runs: Sequence[str]
     tenant: str | None
+    user: str | None = None
 
     def selection(self) -> Selection:
         """The same, checked.
 
         Raises:
-            InvalidId: no run or tenant can have such a name.
+            InvalidId: no run, tenant or user can have such a name.
         """
         for run in self.runs:
             check_id(run)
-        Scope(tenant=self.tenant or "").key  # noqa: B018 - an unusable one raises
-        return Selection(tuple(self.runs), self.tenant)
+        Scope(self.tenant or "", self.user or "").key  # noqa: B018 - an unusable one raises
+        return Selection(tuple(self.runs), self.tenant, self.user)
 
 
 def copy_store(source: str, destination: str, order: MoveOrder, *, as_json: bool) -> NoReturn:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+
 import click
 
-__all__ = ["JSON_OUT", "STORE", "example"]
+__all__ = ["IN_SCOPE", "JSON_OUT", "OF_SCOPES", "STORE", "example"]
 
 STORE = click.option(
     "--store",
@@ -12,6 +15,33 @@ STORE = click.option(
     help="Where runs are kept; AGENTKIT_STORE_URL, else sqlite:///agentkit.db.",
 )
 JSON_OUT = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+_OF_SCOPES = (
+    click.option("--tenant", help="Only scopes of this tenant; those of all tenants otherwise."),
+    click.option("--user", help="Only scopes of this user; those of all users otherwise."),
+)
+
+
+def IN_SCOPE(command: Callable[..., None]) -> Callable[..., None]:  # noqa: N802 - an option
+    """`--tenant` and `--user` for a command that takes the `scope` of its run or runs."""
+
+    @wraps(command)
+    def within(*, tenant: str, user: str, **given: object) -> None:
+        from agentkit.core.contracts.types import Scope
+
+        command(scope=Scope(tenant, user), **given)
+
+    of_user = click.option("--user", default="", help="The user of that scope, where it has one.")
+    of_tenant = click.option("--tenant", default="", help="Whose it is: the tenant of the scope.")
+    return of_tenant(of_user(within))
+
+
+def OF_SCOPES(command: Callable[..., None]) -> Callable[..., None]:  # noqa: N802 - an option
+    """`--tenant` and `--user` for a command that looks at all scopes unless one is named."""
+    for option in reversed(_OF_SCOPES):
+        command = option(command)
+    return command
 
 
 def example(*lines: str) -> str:

@@ -44,6 +44,7 @@ class GcOrder(TypedDict):
     dry_run: bool
     no_reclaim: bool
     tenant: str | None
+    user: str | None
     in_doubt: tuple[str, ...]
 
 
@@ -89,8 +90,8 @@ def seconds_of(age: str, *, option: str) -> float:
 
 
 def _policy(order: GcOrder) -> Policy:
-    tombstones, tenant = order["tombstones"], order["tenant"]
-    Scope(tenant=tenant or "").key  # noqa: B018 - an unusable one raises
+    tombstones, tenant, user = order["tombstones"], order["tenant"], order["user"]
+    Scope(tenant or "", user or "").key  # noqa: B018 - an unusable one raises
     older = seconds_of(order["older_than"], option="--older-than")
     later = None
     if tombstones is not None:
@@ -99,7 +100,7 @@ def _policy(order: GcOrder) -> Policy:
             raise InvalidSpec("--tombstones-older-than cannot be less than --older-than")
     for run in order["in_doubt"]:
         check_id(run)
-    return Policy(older, later, order["keep_latest"], tenant, order["in_doubt"])
+    return Policy(older, later, order["keep_latest"], tenant, order["in_doubt"], user)
 
 
 def _tell_of(one: Pruned) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from agentkit.agents.noting import add_message, send_event
@@ -12,6 +12,7 @@ from agentkit.cli.output import emit_json, say
 from agentkit.cli.session import run_command
 from agentkit.cli.settling import checked_scope
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import Scope
 
 __all__ = ["SendOrder", "send_to_run"]
 
@@ -26,13 +27,12 @@ class SendOrder:
     message: str | None
     identity: str | None
     by: str = ""
-    tenant: str = ""
-    user: str = ""
+    scope: Scope = field(default_factory=Scope)
 
 
 def send_to_run(store_url: str | None, order: SendOrder, *, as_json: bool) -> NoReturn:
     """Write it down, say whether it was known before, and leave."""
-    scope = checked_scope(order.run_id, order.tenant, order.user, as_json=as_json)
+    scope = checked_scope(order.run_id, order.scope, as_json=as_json)
     actor = order.by or "command line"
 
     async def work(store: JournalPort) -> int:

@@ -22,6 +22,7 @@ from agentkit.core.contracts.errors import (
     StoreUnreachable,
 )
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.checkpoints.adapters.url import masked_url
 from agentkit.state.checkpoints.places import in_memory, is_missing
@@ -110,7 +111,7 @@ def leave_interrupted(left_behind: Mapping[str, str] = _NOTHING, *, as_json: boo
 
 
 def resume_command(
-    run_id: str, *, store_url: str | None, tenant: str = "", agent: str = "", model: str = ""
+    run_id: str, *, store_url: str | None, scope: Scope, agent: str = "", model: str = ""
 ) -> str:
     """The command that carries the run on, as it can be pasted into this shell.
 
@@ -118,7 +119,13 @@ def resume_command(
     the environment says will be there.
     """
     store = masked_url(store_url) if store_url else None
-    given = {"--store": store, "--tenant": tenant, "--agent": agent, "--model": model}
+    given = {
+        "--store": store,
+        "--tenant": scope.tenant,
+        "--user": scope.user,
+        "--agent": agent,
+        "--model": model,
+    }
     words = [word for option, value in given.items() if value for word in (option, value)]
     return join(["agentkit", "resume", run_id, *words])
 

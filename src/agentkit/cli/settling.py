@@ -30,13 +30,13 @@ class SettleOrder(TypedDict):
     skip: bool
     by: str
     why: str
-    tenant: str
+    scope: Scope
 
 
 def settle(order: SettleOrder, *, store_url: str | None, as_json: bool) -> None:
     """Settle a call in doubt, and tell how the run goes on."""
     run_id, call = order["run_id"], order["call"]
-    scope = checked_scope(run_id, order["tenant"], as_json=as_json)
+    scope = checked_scope(run_id, order["scope"], as_json=as_json)
     try:
         decision = _decision(order)
     except AgentkitError as error:
@@ -48,7 +48,7 @@ def settle(order: SettleOrder, *, store_url: str | None, as_json: bool) -> None:
         if as_json:
             emit_json({"run": run_id, "call": call, "answer": answer, "seq": state.seq})
         else:
-            resume = resume_command(run_id, store_url=store_url, tenant=order["tenant"])
+            resume = resume_command(run_id, store_url=store_url, scope=scope)
             say(f"recorded: {answer}. It goes on with: {resume}")
         return OK
 
@@ -75,10 +75,10 @@ def _decision(order: SettleOrder) -> Decision:
 
 
 def unpark_run(
-    store_url: str | None, run_id: str, *, by: str, why: str, tenant: str, as_json: bool
+    store_url: str | None, run_id: str, *, by: str, why: str, scope: Scope, as_json: bool
 ) -> None:
     """Let a parked run go on."""
-    scope = checked_scope(run_id, tenant, as_json=as_json)
+    checked_scope(run_id, scope, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
         actor = by or _ACTOR
@@ -86,18 +86,17 @@ def unpark_run(
         if as_json:
             emit_json({"run": run_id, "status": state.status, "seq": state.seq})
         else:
-            resume = resume_command(run_id, store_url=store_url, tenant=tenant)
+            resume = resume_command(run_id, store_url=store_url, scope=scope)
             say(f"unparked. It goes on with: {resume}")
         return OK
 
     run_command(store_url, work, as_json=as_json)
 
 
-def checked_scope(run_id: str, tenant: str, user: str = "", *, as_json: bool) -> Scope:
+def checked_scope(run_id: str, scope: Scope, *, as_json: bool) -> Scope:
     """The scope of a run, or leave with what is wrong with either."""
     try:
         check_id(run_id)
-        scope = Scope(tenant, user)
         scope.key  # noqa: B018 - an unusable one raises before anything is opened
     except AgentkitError as error:
         leave_with(error, as_json=as_json)

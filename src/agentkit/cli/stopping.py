@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from agentkit.cli.options import JSON_OUT, STORE, example
+from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
+
+if TYPE_CHECKING:
+    from agentkit.core.contracts.types import Scope
 
 __all__ = ["COMMANDS", "cancel", "pause"]
 
-_TENANT = click.option("--tenant", default="", help="Whose run it is: the tenant of its scope.")
 _BY = click.option("--by", default="", help="Who says so, for the record.")
 
 
@@ -25,7 +29,7 @@ _BY = click.option("--by", default="", help="Who says so, for the record.")
     show_default=True,
     help="How long to wait for a living worker to record the end.",
 )
-@_TENANT
+@IN_SCOPE
 @STORE
 @JSON_OUT
 def cancel(
@@ -34,7 +38,7 @@ def cancel(
     by: str,
     why: str,
     wait_seconds: float,
-    tenant: str,
+    scope: Scope,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -44,24 +48,26 @@ def cancel(
     """
     from agentkit.cli.halting import StopOrder, cancel_run
 
-    cancel_run(store, StopOrder(run_id, by, why, tenant), wait_seconds, as_json=as_json)
+    cancel_run(store, StopOrder(run_id, by, why, scope), wait_seconds, as_json=as_json)
 
 
 @click.command(epilog=example("agentkit pause order-17 --by ann --why 'prices are being checked'"))
 @click.argument("run_id", metavar="RUN")
 @_BY
 @click.option("--why", default="", help="Why, for the record.")
-@_TENANT
+@IN_SCOPE
 @STORE
 @JSON_OUT
-def pause(*, run_id: str, by: str, why: str, tenant: str, store: str | None, as_json: bool) -> None:
+def pause(
+    *, run_id: str, by: str, why: str, scope: Scope, store: str | None, as_json: bool
+) -> None:
     """Stop a run until agentkit unpark lets it go on.
 
     What is under way ends and is recorded; nothing new begins.
     """
     from agentkit.cli.halting import StopOrder, pause_run
 
-    pause_run(store, StopOrder(run_id, by, why, tenant), as_json=as_json)
+    pause_run(store, StopOrder(run_id, by, why, scope), as_json=as_json)
 
 
 COMMANDS: tuple[click.Command, ...] = (cancel, pause)

@@ -11,6 +11,7 @@ from agentkit.cli.session import run_command
 from agentkit.cli.settling import checked_scope
 from agentkit.core.contracts.errors import InvalidStoreUrl
 from agentkit.core.contracts.ports import JournalPort
+from agentkit.core.contracts.types import Scope
 from agentkit.core.runtime import SystemChance
 from agentkit.core.runtime.context import Autonomy
 from agentkit.state.checkpoints.places import in_memory
@@ -26,13 +27,13 @@ class SubmitOrder(NamedTuple):
     run_id: str | None
     identity: str = ""
     autonomy: str = "gated"
-    tenant: str = ""
+    scope: Scope = Scope()
 
 
 def submit_run(order: SubmitOrder, *, store_url: str | None, as_json: bool) -> NoReturn:
     """Submit the run, and tell its id once that is durable."""
     run_id = SystemChance().token() if order.run_id is None else order.run_id
-    scope = checked_scope(run_id, order.tenant, as_json=as_json)
+    scope = checked_scope(run_id, order.scope, as_json=as_json)
 
     async def work(store: JournalPort) -> int:
         refuse_memory(store)

@@ -34,6 +34,7 @@ class Policy(NamedTuple):
         tenant: only scopes of this tenant; `None` for all.
         in_doubt: ids of runs that go by age like any other although they ended with a call in
             doubt: somebody knows what became of it.
+        user: only scopes of this user; `None` for all.
     """
 
     older_than_seconds: float
@@ -41,6 +42,7 @@ class Policy(NamedTuple):
     keep_latest: int = 0
     tenant: str | None = None
     in_doubt: Collection[str] = ()
+    user: str | None = None
 
 
 class Pruned(NamedTuple):
@@ -84,7 +86,7 @@ async def collect(
     if later is not None and later < policy.older_than_seconds:
         raise StoreMisused("a tombstone must be kept at least as long as the run's entries")
     now_ms = clock.now() * 1000
-    async for key in each_scope(port, tenant=policy.tenant):
+    async for key in each_scope(port, tenant=policy.tenant, user=policy.user):
         scope = _Pruning(port.scoped(Scope.of_key(key)), policy, now_ms, dry_run)
         try:
             async for pruned in scope.each():

@@ -44,11 +44,13 @@ class Selection(NamedTuple):
 
     Args:
         runs: these ids, in whichever of the scopes they are; empty for all.
-        tenant: the scopes of this tenant alone, whoever the user is; `None` for all.
+        tenant: the scopes of this tenant alone; `None` for all.
+        user: the scopes of this user alone; `None` for all.
     """
 
     runs: tuple[str, ...] = ()
     tenant: str | None = None
+    user: str | None = None
 
 
 class Moved(NamedTuple):
@@ -101,30 +103,34 @@ async def selected(port: JournalPort, selection: Selection) -> AsyncIterator[Fou
             yield left_out(scope, getattr(error, "run_id", ""), error)
     for run in selection.runs:
         if run not in seen:
-            where = "any scope" if selection.tenant is None else "a scope of this tenant"
+            every = selection.tenant is None and selection.user is None
+            where = "any scope" if every else "a scope of this tenant or user"
             message = f"run {run!r} does not exist in {where} of {port.location}"
             yield left_out("", run, RunNotFound(message, run_id=run))
 
 
-async def each_scope(port: JournalPort, *, tenant: str | None) -> AsyncIterator[str]:
-    """Keys of the scopes that hold runs, of one tenant or of all."""
+async def each_scope(
+    port: JournalPort, *, tenant: str | None, user: str | None = None
+) -> AsyncIterator[str]:
+    """Keys of the scopes that hold runs, of one tenant and user or of all."""
     last: str | None = None
     while page := await port.scopes(after=last):
         for key in page:
-            if tenant in {None, Scope.of_key(key).tenant}:
+            scope = Scope.of_key(key)
+            if tenant in {None, scope.tenant} and user in {None, scope.user}:
                 yield key
         last = page[-1]
 
 
 async def _scopes(port: JournalPort, selection: Selection) -> AsyncIterator[str]:
     try:
-        async for key in each_scope(port, tenant=selection.tenant):
+        async for key in each_scope(port, tenant=selection.tenant, user=selection.user):
             yield key
     except StoreMisused:
         # A five-method store cannot list; runs that are named it can find.
         if not selection.runs:
             raise
-        yield Scope(tenant=selection.tenant or "").key
+        yield Scope(selection.tenant or "", selection.user or "").key
 
 
 async def _runs(view: JournalPort, selection: Selection) -> AsyncIterator[str]:
