@@ -1,9 +1,12 @@
 """What becomes of a connection on which something failed, whatever the database is."""
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from agentkit.core.contracts.errors import NoteRefused, StoreUnreachable, TransactionOver
-from agentkit.state.checkpoints.adapters._lanes import Seat
+from agentkit.state.checkpoints.adapters._lanes import Outcome, Seat, ThreadLane, Work
 from tests.state.stores.postgres_kit import Desk, desk
 
 __all__ = ["desk"]
@@ -56,6 +59,27 @@ def test_a_connection_is_given_up_unless_what_was_asked_for_was_only_refused(
 
     assert closed == connections.closed
     assert 1 + len(closed) == found
+
+
+async def test_what_is_to_be_run_again_keeps_nobody_waiting() -> None:
+    """Others come to their end meanwhile, and closing waits for it."""
+    tries: list[str] = []
+
+    def serve(_: int, works: Sequence[Work[int]]) -> list[Outcome]:
+        names = [work(0) for work in works]
+        tries.extend(names)
+        return [Outcome(name, again=name == "slow" and tries.count(name) < 3) for name in names]
+
+    lane = ThreadLane(Seat(Connections()), serve, "lane")
+    slow = lane.submit(lambda _: "slow")
+    first = await lane.submit(lambda _: "first")
+    waits = not asyncio.isfuture(slow) or not slow.done()
+    await lane.close()
+
+    assert "first" == first
+    assert waits
+    assert "slow" == await slow
+    assert 3 == tries.count("slow")
 
 
 @pytest.mark.postgres

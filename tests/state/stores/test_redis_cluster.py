@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+import msgspec
 import pytest
 import redis
 
@@ -15,7 +16,7 @@ from agentkit.state.checkpoints.adapters._redis_heads import run_keys
 from agentkit.state.checkpoints.adapters._redis_links import Call, Link
 from agentkit.testing.servers import RedisCluster, RedisServer, ServerFailed
 from agentkit.testing.servers.processes import wait_until
-from tests.state.stores.helpers import rows, started, summary
+from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
 
 pytestmark = pytest.mark.redis
 
@@ -224,6 +225,82 @@ async def test_a_node_that_is_down_stops_its_own_runs() -> None:
 
         assert rows(1, 2) == await store.read("r") == await store.read(elsewhere)
         await store.aclose()
+
+
+def apart(cluster: RedisCluster, node: RedisServer) -> tuple[str, str]:
+    """A run of that node, and one of another."""
+    runs = {f"r{n}": cluster.node_of(run_keys("agent", "", f"r{n}").head) for n in range(60)}
+    return (
+        next(run for run, at in runs.items() if at is node),
+        next(run for run, at in runs.items() if at is not node),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_a_node_that_is_away_takes_no_lease_of_other_nodes(
+    cluster: RedisCluster, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Theirs are renewed, and what is written there waits for nobody else; only where no node
+    answers a renewal has failed as a whole.
+    """
+    for node in cluster.nodes:
+        node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    lists = {cluster.node_of(key).port for key in ("agent:due", "agent:runs:", "agent:scopes")}
+    away = next(node for node in cluster.nodes if node.port not in lists)
+    theirs, others = apart(cluster, away)
+    store = Store(cluster.url, timeout_seconds=1.0, patience_seconds=8.0)
+    leases = {run: await started(store, run) for run in (theirs, others)}
+    store.renew(leases)
+    (away.kill if how == "kill" else away.pause)()
+
+    waits = asyncio.ensure_future(
+        store.append(theirs, rows(2), after=1, lease=leases[theirs], summary=summary())
+    )
+    for seq in range(2, 5):
+        await store.append(
+            others, rows(seq), after=seq - 1, lease=leases[others], summary=summary()
+        )
+    waiting = not waits.done()
+    renewed = [await asyncio.to_thread(store.renew, leases) for _ in range(3)]
+    with pytest.raises(StoreUnreachable):
+        await asyncio.to_thread(store.renew, {theirs: leases[theirs]})
+    with pytest.raises(StoreUnreachable):
+        await waits
+
+    assert waiting
+    assert [[others]] * 3 == [list(one) for one in renewed]
+    assert not any(one[others].lost for one in renewed)
+    assert 1 == sum("cannot renew 1 of 2 leases" in record.message for record in caplog.records)
+    await store.aclose()
+
+
+@pytest.mark.slow
+async def test_a_node_with_lists_that_is_away_stops_no_run_of_others(
+    cluster: RedisCluster,
+) -> None:
+    """They go on, are renewed, taken over and ended; what was to be noted is doubted later."""
+    for node in cluster.nodes:
+        node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    away = cluster.node_of("agent:due")
+    _, run = apart(cluster, away)
+    store = Store(cluster.url, timeout_seconds=1.0, patience_seconds=0.5)
+    running = msgspec.structs.replace(summary(), due_at=0)
+    lease = await store.acquire(run, "w", TTL_SECONDS)
+    await store.append(run, rows(1), after=0, lease=lease, summary=running)
+    away.kill()
+
+    await store.append(run, rows(2), after=1, lease=lease, summary=running)
+    renewed = store.renew({run: lease})[run]
+    heir = await store.acquire(run, "heir", TTL_SECONDS, supersede=lease.epoch)
+    ended = msgspec.structs.replace(summary("done"), due_at=None)
+    await store.append(run, rows(3), after=2, lease=heir, summary=ended, release=True)
+
+    assert not renewed.lost
+    assert rows(1, 3) == await store.read(run)
+    with pytest.raises(StoreUnreachable):
+        await store.claimable()
+    await store.aclose()
 
 
 async def test_any_node_leads_to_all(store: Store, redis_cluster: RedisCluster) -> None:

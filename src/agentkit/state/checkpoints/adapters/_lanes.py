@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from agentkit.core.contracts.errors import RunError, StoreError, TransactionOver
+from agentkit.core.runtime.clock import SystemClock
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
@@ -25,6 +26,9 @@ Work: TypeAlias = Callable[[C], Any]
 MAX_GROUP = 256
 """Most operations that share one commit."""
 
+AGAIN_SECONDS = 0.2
+"""After how long an operation that could not be ended is run again."""
+
 EXIT_SECONDS = 5.0
 """How long the end of the process waits for each thread to finish its group."""
 
@@ -33,13 +37,18 @@ opening = threading.Lock()
 
 
 class Outcome:
-    """What became of one operation: a value, or an error."""
+    """What became of one operation: a value, or an error, or it is to be run `again` in a while,
+    so that what it waits for keeps no other operation waiting.
+    """
 
-    __slots__ = ("error", "value")
+    __slots__ = ("again", "error", "value")
 
-    def __init__(self, value: object = None, error: Exception | None = None) -> None:
+    def __init__(
+        self, value: object = None, error: Exception | None = None, *, again: bool = False
+    ) -> None:
         self.value = value
         self.error = error
+        self.again = again
 
 
 Serve: TypeAlias = Callable[[C, Sequence[Work[C]]], list[Outcome]]
@@ -198,22 +207,40 @@ class ThreadLane(Generic[C]):
                 self._thread.start()
 
     def _run(self) -> None:
-        inbox = self._inbox
+        inbox, clock = self._inbox, SystemClock()
+        later: list[_Job[C]] = []
+        due = 0.0
         while True:
-            works: list[Work[C]] = []
-            futures: list[_Carried | None] = []
+            jobs: list[_Job[C]] = []
             closing: list[_Carried | None] = []
-            while not (works or closing) or (len(works) < MAX_GROUP and not inbox.empty()):
-                work, future = inbox.get()
-                if work is None:
-                    closing.append(future)
-                else:
-                    works.append(work)
-                    futures.append(future)
-            if works:
-                _deliver(futures, self._outcomes(works))
+            with contextlib.suppress(queue.Empty):
+                while not (jobs or closing) or (len(jobs) < MAX_GROUP and not inbox.empty()):
+                    job = inbox.get(timeout=AGAIN_SECONDS if later else None)
+                    if job[0] is None:
+                        closing.append(job[1])
+                    else:
+                        jobs.append(job)
+            later += self._served(jobs)
+            while later and (closing or clock.elapsed() >= due):
+                later = self._served(later)
+                due = clock.elapsed() + AGAIN_SECONDS
+                if closing and later:
+                    threading.Event().wait(AGAIN_SECONDS)
             if closing and self._ends(closing):
                 return
+
+    def _served(self, jobs: list[_Job[C]]) -> list[_Job[C]]:
+        """Run a group and tell who waits; returns what is to be run again."""
+        if not jobs:
+            return []
+        outcomes = self._outcomes([work for work, _ in jobs if work is not None])
+        ended = [
+            (job[1], outcome)
+            for job, outcome in zip(jobs, outcomes, strict=True)
+            if not outcome.again
+        ]
+        _deliver([future for future, _ in ended], [outcome for _, outcome in ended])
+        return [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome.again]
 
     def _outcomes(self, works: Sequence[Work[C]]) -> list[Outcome]:
         try:

@@ -13,7 +13,7 @@ from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._redis_heads import run_keys
 from agentkit.state.checkpoints.adapters._redis_hints import Clock, Hints, refuse_lost
 from agentkit.state.checkpoints.adapters._redis_index import shown_head
-from agentkit.state.checkpoints.adapters._redis_links import Call, Reply
+from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, optional
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
 
 _log = logging.getLogger("agentkit.state")
@@ -72,7 +72,7 @@ class RedisDue:
         if due.epoch and self._entered.get(member) == due:
             return []
         entering = [] if due.at is None else self.hints.enter(member, due.at, only="LT")
-        return [*entering, *([] if due.at == 0 else self.hints.mark(member))]
+        return [*entering, *([] if due.at == 0 else optional(self.hints.mark(member)))]
 
     def after(
         self, scope: str, run: str, due: Due, *, due_before: int | None, mark: bytes | None

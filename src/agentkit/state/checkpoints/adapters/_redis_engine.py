@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from agentkit.core.contracts.errors import StoreMisused, StoreUnreachable
 from agentkit.core.contracts.heads import Lease, Renewal
 from agentkit.core.contracts.slots import check_id
-from agentkit.state.checkpoints.adapters._lanes import Seat
+from agentkit.state.checkpoints.adapters._lanes import Outcome, Seat
 from agentkit.state.checkpoints.adapters._redis_address import Address
 from agentkit.state.checkpoints.adapters._redis_due import RedisDue
 from agentkit.state.checkpoints.adapters._redis_hints import ListsLost
@@ -20,16 +20,19 @@ from agentkit.state.checkpoints.adapters._redis_journal import (
     Lifetimes,
     OnFailover,
     RedisJournal,
+    Renewed,
     now,
 )
 from agentkit.state.checkpoints.adapters._redis_links import Servers
 from agentkit.state.checkpoints.adapters._redis_plans import (
+    Ask,
     MakeLane,
     Plan,
     RedisConnector,
     RedisLane,
     Steps,
-    serving,
+    serve,
+    serve_all,
 )
 from agentkit.state.checkpoints.adapters._redis_rebuild import Rebuild
 from agentkit.state.checkpoints.adapters._redis_states import ServerState, refuse_unsafe
@@ -40,6 +43,9 @@ T = TypeVar("T")
 
 RENEWAL_PATIENCE_SECONDS = 1.0
 """How long a renewal tries a server that cannot be reached; the next one is not far."""
+
+RENEWAL_TIMEOUT_SECONDS = 2.0
+"""How long a renewal waits for one node of a cluster: the leases on the others must not lapse."""
 
 _LOOKS = 4
 
@@ -92,14 +98,16 @@ class RedisEngine:
             on_failover=on_failover,
         )
         self._prefix = prefix
+        self._failing = False
         self._patience = patience.patience_seconds
-        connector = RedisConnector(
-            address,
-            timeout_seconds=patience.timeout_seconds,
-            examine=refuse_unsafe if strict else _take_any,
+        connecting = partial(
+            RedisConnector, address, examine=refuse_unsafe if strict else _take_any, known=[]
         )
-        self._renewals = Seat(connector)
-        serve = serving(self._patience)
+        seconds = patience.timeout_seconds
+        connector = connecting(timeout_seconds=seconds)
+        if address.kind == "cluster":
+            seconds = min(seconds, RENEWAL_TIMEOUT_SECONDS)
+        self._renewals = Seat(connecting(timeout_seconds=seconds))
         self._writer = lane(Seat(connector), serve, "agentkit-redis-writer")
         self._reader = lane(Seat(connector), serve, "agentkit-redis-reader")
         weakref.finalize(self, _stop, self._writer, self._reader).atexit = False
@@ -136,14 +144,44 @@ class RedisEngine:
 
     async def ask(self, work: Callable[[Servers], T]) -> T:
         """Run this on the servers themselves."""
-        return await self._reader.submit(work)
+        return await self._reader.submit(Ask(work, patience_seconds=self._patience))
 
     def renew(self, leases: Mapping[str, Lease]) -> dict[str, Renewal]:
-        """See `JournalPort.renew`."""
+        """See `JournalPort.renew`; one warning for each time that some cannot be renewed."""
         if not leases:
             return {}
-        plan = Plan(lambda: self.journal.renew(leases), patience_seconds=RENEWAL_PATIENCE_SECONDS)
-        return self._renewals.use(plan)
+        plans = {
+            key: Plan(partial(self.journal.renew, lease), patience_seconds=RENEWAL_PATIENCE_SECONDS)
+            for key, lease in leases.items()
+        }
+        outcomes = self._renewals.use(lambda servers: self._renewed(servers, leases, plans))
+        errors = [one.error for one in outcomes.values() if one.error is not None]
+        if errors and len(errors) == len(leases):
+            raise errors[0]
+        if errors and not self._failing:
+            _log.warning("cannot renew %d of %d leases: %s", len(errors), len(leases), errors[0])
+        self._failing = bool(errors)
+        return {
+            key: one.value.renewal
+            for key, one in outcomes.items()
+            if isinstance(one.value, Renewed)
+        }
+
+    def _renewed(
+        self, servers: Servers, leases: Mapping[str, Lease], plans: Mapping[str, Plan[Renewed]]
+    ) -> dict[str, Outcome]:
+        """What became of each; until when they last is noted if the server for that answers."""
+        outcomes = dict(zip(plans, serve_all(servers, list(plans.values())), strict=True))
+        until_ms = {
+            key: one.value.until_ms
+            for key, one in outcomes.items()
+            if isinstance(one.value, Renewed) and one.value.until_ms is not None
+        }
+        if until_ms:
+            held = [(leases[key], ms) for key, ms in until_ms.items()]
+            noting = Plan(lambda: self.journal.note_held(held), patience_seconds=0.0)
+            serve_all(servers, [noting])
+        return outcomes
 
     async def states(self) -> list[ServerState]:
         """What the masters say of themselves."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from agentkit.core.contracts.errors import StoreMisused
@@ -22,7 +22,7 @@ from agentkit.state.checkpoints.adapters._redis_heads import (
 )
 from agentkit.state.checkpoints.adapters._redis_hints import mark_in
 from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
-from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word
+from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word, optional
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
 from agentkit.state.checkpoints.adapters._redis_verdicts import failed_over, unusable
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
@@ -67,6 +67,13 @@ class Appending(NamedTuple):
     def due(self) -> Due:
         """When the run wants a worker afterwards, as who writes it knows."""
         return Due(self.summary.due_at, self.lease.epoch if self.lease else None)
+
+
+class Renewed(NamedTuple):
+    """What a renewal came to, and until when the lease lasts of a run that wants a worker."""
+
+    renewal: Renewal
+    until_ms: int | None
 
 
 class RedisJournal:
@@ -120,15 +127,10 @@ class RedisJournal:
         head = head_of(run, found)
         self._due.forget(scope, run)
         if head.summary is not None:
-            yield from self._entered(
-                scope,
-                [
-                    *self._index.before(scope, run, head.summary.started_at),
-                    *self._due.enter(
-                        scope, run, head.summary.due_at, until_ms=int(found.expires_ms)
-                    ),
-                ],
-            )
+            summary, until_ms = head.summary, int(found.expires_ms)
+            listing = self._index.before(scope, run, summary.started_at)
+            listing += self._due.enter(scope, run, summary.due_at, until_ms=until_ms)
+            yield from self._entered(scope, optional(listing))
         return Lease(
             run=run,
             owner=owner,
@@ -139,27 +141,22 @@ class RedisJournal:
             scope=scope,
         )
 
-    def renew(self, leases: Mapping[str, Lease]) -> Steps[dict[str, Renewal]]:
+    def renew(self, lease: Lease) -> Steps[Renewed]:
         """See `JournalPort.renew`."""
-        replies = yield [self._renewal(lease) for lease in leases.values()]
-        renewed = {}
-        until_ms, lapsed = {}, []
-        for (key, lease), reply in zip(leases.items(), replies, strict=True):
-            code, *said = cast("list[bytes]", reply)
-            if code == b"renewed":
-                renewed[key] = Renewal(int(said[0]))
-                if said[1]:
-                    until_ms[lease.scope, lease.run] = int(said[1])
-                    lapsed.append(int(said[1]) - round(lease.ttl_seconds * 1000))
-            elif code == b"lost":
-                renewed[key] = Renewal(int(said[0]), lost=True)
-            else:
-                # The others' leases must not lapse for it; whoever uses this run next is told why.
-                _log.error("the lease of run %r is given up: %s", lease.run, code.decode())
-                renewed[key] = Renewal(0, lost=True)
-        if lapsed:
-            yield [*self._due.held(until_ms), *self._due.lapsed(min(lapsed))]
-        return renewed
+        (reply,) = yield [self._renewal(lease)]
+        code, *said = cast("list[bytes]", reply)
+        if code == b"renewed":
+            return Renewed(Renewal(int(said[0])), int(said[1]) if said[1] else None)
+        if code != b"lost":
+            # The others' leases must not lapse for it; whoever uses this run next is told why.
+            _log.error("the lease of run %r is given up: %s", lease.run, code.decode())
+        return Renewed(Renewal(int(said[0]) if code == b"lost" else 0, lost=True), None)
+
+    def note_held(self, until_ms: Sequence[tuple[Lease, int]]) -> Steps[None]:
+        """What to do after these leases have come to last until then."""
+        held = {(lease.scope, lease.run): ms for lease, ms in until_ms}
+        lapsed = min(ms - round(lease.ttl_seconds * 1000) for lease, ms in until_ms)
+        yield optional([*self._due.held(held), *self._due.lapsed(lapsed)])
 
     def append(self, scope: str, run: str, new: Appending) -> Steps[Head]:
         """See `JournalPort.append`."""
@@ -185,7 +182,7 @@ class RedisJournal:
         if new.due.at is not None and (new.release or new.after == 0):
             behind += self._due.held({(scope, run): int(left[5] or 0)})
         if behind:
-            yield behind
+            yield optional(behind)
         return head
 
     def _before(self, scope: str, run: str, new: Appending) -> list[Call]:
@@ -229,7 +226,7 @@ class RedisJournal:
         if code == b"in_use":
             raise rules.in_use(run, head_of(run, found_in(said[0])))
         self._refuse_unusable(run, code, said)
-        yield [*self._due.gone(scope, run), *self._index.gone(scope, [run])]
+        yield optional([*self._due.gone(scope, run), *self._index.gone(scope, [run])])
         return code == b"deleted"
 
     def entomb(self, scope: str, run: str, *, updated_at: int, token: str) -> Steps[bool]:

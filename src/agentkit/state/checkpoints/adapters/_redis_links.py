@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from typing import NamedTuple, TypeAlias, cast
 
+from agentkit.core.contracts.errors import StoreError
 from agentkit.core.runtime.clock import SystemClock
 from agentkit.state.checkpoints.adapters._redis_address import Address, Place, Wire
-from agentkit.state.checkpoints.adapters._redis_errors import code_of, driver
+from agentkit.state.checkpoints.adapters._redis_errors import PASSING, code_of, driver
 from agentkit.state.checkpoints.adapters._redis_states import (
     SETTINGS,
     ServerState,
     state_of,
 )
+from agentkit.state.checkpoints.adapters._redis_wire import packed, slot_owners
 
 Word: TypeAlias = "str | bytes | int"
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
@@ -30,7 +32,8 @@ _PART_BYTES = 65_536
 
 class Call(NamedTuple):
     """A command or a script for the server that has `keys`; without keys, for every master, or the
-    one that is `at` that place of a cluster: the reply is a list of theirs.
+    one that is `at` that place of a cluster: the reply is a list of theirs. An operation gets
+    `None` for the reply to one that is `optional` and failed.
     """
 
     name: str
@@ -38,6 +41,12 @@ class Call(NamedTuple):
     args: tuple[Word, ...] = ()
     script: bool = False
     at: Place | None = None
+    optional: bool = False
+
+
+def optional(calls: Sequence[Call]) -> list[Call]:
+    """Calls that an operation does without where they fail."""
+    return [call._replace(optional=True) for call in calls]
 
 
 Examine: TypeAlias = Callable[[ServerState], None]
@@ -182,9 +191,11 @@ class Servers:
     def send(self, calls: Sequence[Call]) -> list[Answer]:
         """Send each where its keys are and return the answers in order, errors among them.
 
+        A server that cannot be reached, or is not one to be used, is the answer to what it was sent
+        (which may have been done), and holds up the others only for as long as it is waited for.
+
         Raises:
-            StoreError: a server is not one to be used.
-            redis.RedisError: a server cannot be reached; what was sent may have been done.
+            redis.RedisError: nobody tells which servers there are.
         """
         try:
             return self._exchanged(calls)
@@ -194,28 +205,77 @@ class Servers:
             raise
 
     def _exchanged(self, calls: Sequence[Call]) -> list[Answer]:
-        everywhere = self._masters()
-        batches: dict[Place | None, list[int]] = {}
-        for at, call in enumerate(calls):
-            for place in self._places(call, everywhere):
-                batches.setdefault(place, []).append(at)
-        links = {place: self._link(place) for place in batches}
-        for place, batch in batches.items():
-            links[place].send([calls[at] for at in batch])
         answers: list[Answer] = [[] if not call.keys else None for call in calls]
         asked: dict[int, Place | None] = {}
-        for place, batch in batches.items():
+        for place, batch, found in self._asked_all(calls, self._batches(calls, answers)):
             asked |= dict.fromkeys(batch, place)
-            for at, answer in zip(batch, links[place].receive(), strict=True):
+            for at, answer in zip(batch, found, strict=True):
                 gathered = answers[at]
                 if isinstance(gathered, list) and not isinstance(answer, Exception):
                     gathered.append(answer)
                 elif not isinstance(gathered, Exception):
                     answers[at] = answer
-        return [
+        followed = [
             self._followed(call, answer, asked.get(at))
             for at, (call, answer) in enumerate(zip(calls, answers, strict=True))
         ]
+        for at, answer in enumerate(followed):
+            if code_of_answer(answer) in PASSING:
+                self._drop(asked.get(at))
+        return followed
+
+    def _batches(
+        self, calls: Sequence[Call], answers: list[Answer]
+    ) -> dict[Place | None, list[int]]:
+        """Which calls go where; the answer to one that can go nowhere is that."""
+        everywhere = self._masters()
+        batches: dict[Place | None, list[int]] = {}
+        for at, call in enumerate(calls):
+            try:
+                for place in self._places(call, everywhere):
+                    batches.setdefault(place, []).append(at)
+            except driver().RedisError as error:
+                answers[at] = error
+        return batches
+
+    def _asked_all(
+        self, calls: Sequence[Call], batches: dict[Place | None, list[int]]
+    ) -> Iterator[tuple[Place | None, list[int], Sequence[Answer]]]:
+        """The answers of each server. Those that we are connected to go first: a connection that
+        does not come about keeps none of them waiting.
+        """
+        there = [place for place in batches if place in self._links]
+        for places in (there, [place for place in batches if place not in there]):
+            failed = {
+                place: self._sent(place, [calls[at] for at in batches[place]]) for place in places
+            }
+            for place in places:
+                error, batch = failed[place], batches[place]
+                yield place, batch, [error] * len(batch) if error else self._received(place, batch)
+
+    def _sent(self, place: Place | None, calls: Sequence[Call]) -> Exception | None:
+        """Send to a server; if that fails, how."""
+        try:
+            self._link(place).send(calls)
+        except (driver().RedisError, StoreError, OSError) as error:
+            self._drop(place)
+            return cast("Exception", error)
+        return None
+
+    def _received(self, place: Place | None, batch: Sequence[int]) -> list[Answer]:
+        """The answers of a server to what was sent to it; how that failed for each if it did."""
+        try:
+            return self._link(place).receive()
+        except (driver().RedisError, StoreError, OSError) as error:
+            self._drop(place)
+            return [cast("Answer", error)] * len(batch)
+
+    def _drop(self, place: Place | None) -> None:
+        """The next `send` connects to it anew, after it has asked who has which slots."""
+        self._owners = []
+        link = self._links.pop(place, None)
+        if link is not None:
+            link.close()
 
     def states(self) -> list[ServerState]:
         """What the masters say of themselves."""
@@ -246,9 +306,13 @@ class Servers:
         place: Place | None = (host or asked[0], int(port))
         if code == "MOVED":
             self._owners = []
-        if host == "?":
-            place = self._owner(call.keys[0])
-        return self._link(place).exchange([call], asking=code == "ASK")[0]
+        try:
+            if host == "?":
+                place = self._owner(call.keys[0])
+            return self._link(place).exchange([call], asking=code == "ASK")[0]
+        except (driver().RedisError, StoreError, OSError) as error:
+            self._drop(place)
+            return cast("Answer", error)
 
     def _link(self, place: Place | None) -> Link:
         link = self._links.get(place)
@@ -307,34 +371,10 @@ class Servers:
             said = connection.read_response(disable_decoding=True)
         finally:
             connection.disconnect()
-        found = []
-        for first, last, node, *_ in cast("list[tuple[int, int, list[Reply]]]", said):
-            found.append((first, last, (_host(node) or place[0], int(cast("int", node[1])))))
+        found = slot_owners(said, asked=place)
         if not found:
             raise driver().exceptions.ClusterDownError(f"{place[0]} knows of no slots")
         return found
-
-
-def _host(node: list[Reply]) -> str:
-    """The name of a node in the answer to CLUSTER SLOTS; empty where it is the one that was asked.
-
-    `?` is a node without the name that it should have; then its address stands behind.
-    """
-    name, about = node[0], cast("list[bytes]", node[3] if len(node) > 3 else [])  # noqa: PLR2004
-    if name == b"?":
-        name = dict(zip(about[::2], about[1::2], strict=False)).get(b"ip")
-    return name.decode() if isinstance(name, bytes) else ""
-
-
-def packed(commands: Sequence[Sequence[Word]]) -> bytes:
-    """Commands as the protocol has them; the driver takes several times as long over it."""
-    parts: list[bytes] = []
-    for words in commands:
-        parts.append(b"*%d\r\n" % len(words))
-        for word in words:
-            said = word if isinstance(word, bytes) else str(word).encode()
-            parts += (b"$%d\r\n" % len(said), said, b"\r\n")
-    return b"".join(parts)
 
 
 def code_of_answer(answer: Answer) -> str:

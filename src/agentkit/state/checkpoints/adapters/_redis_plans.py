@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
-from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from agentkit.core.contracts.errors import StoreError
 from agentkit.core.runtime.clock import SystemClock
-from agentkit.state.checkpoints.adapters._lanes import LanePort, Outcome, Seat, Serve
+from agentkit.state.checkpoints.adapters._lanes import LanePort, Outcome, Seat, Serve, Work
 from agentkit.state.checkpoints.adapters._redis_address import Address, Place
-from agentkit.state.checkpoints.adapters._redis_errors import PASSING, code_of, driver, refused
+from agentkit.state.checkpoints.adapters._redis_errors import (
+    PASSING,
+    code_of,
+    driver,
+    driver_errors,
+    refused,
+)
 from agentkit.state.checkpoints.adapters._redis_links import (
     Answer,
     Call,
@@ -40,13 +45,16 @@ class RedisConnector:
         address: of the store.
         timeout_seconds: how long each answer may take.
         examine: see `Link`.
+        known: see `Servers`.
     """
 
-    def __init__(self, address: Address, *, timeout_seconds: float, examine: Examine) -> None:
+    def __init__(
+        self, address: Address, *, timeout_seconds: float, examine: Examine, known: list[Place]
+    ) -> None:
         self._address = address
         self._timeout = timeout_seconds
         self._examine = examine
-        self._known: list[Place] = []
+        self._known = known
 
     def connect(self) -> Servers:
         """See `Connector.connect`."""
@@ -76,83 +84,93 @@ class Plan(Generic[T]):
     def __init__(self, start: Callable[[], Steps[T]], *, patience_seconds: float) -> None:
         self.start = start
         self._patience = patience_seconds
+        self._until = 0.0
+        self.servers: Servers | None = None
 
     def __call__(self, servers: Servers) -> T:
         """Run it alone."""
-        outcome = serve(servers, [self], patience_seconds=self._patience)[0]
+        (outcome,) = serve_all(servers, [self])
         if outcome.error is not None:
             raise outcome.error
         result: T = outcome.value  # type: ignore[assignment]  # what `start` returns
         return result
 
+    def may_wait(self) -> bool:
+        """Whether it may be begun again: its patience begins with the first time."""
+        now = SystemClock().elapsed()
+        self._until = self._until or now + self._patience
+        return now < self._until
 
-def serving(patience_seconds: float) -> Serve[Servers]:
-    """What a lane runs groups of plans with."""
-    return partial(serve, patience_seconds=patience_seconds)
+
+class Ask(Plan[T]):
+    """A question to the servers themselves, once all of them are there."""
+
+    def __init__(self, work: Callable[[Servers], T], *, patience_seconds: float) -> None:
+        super().__init__(self._asked, patience_seconds=patience_seconds)
+        self._work = work
+
+    def _asked(self) -> Steps[T]:
+        yield [Call("TIME")]
+        servers = cast("Servers", self.servers)
+        with driver_errors(servers.address.name):
+            return self._work(servers)
 
 
-def serve(
-    servers: Servers, works: Sequence[Callable[[Servers], Any]], *, patience_seconds: float
-) -> list[Outcome]:
+def serve_all(servers: Servers, plans: Sequence[Plan[Any]]) -> list[Outcome]:
+    """Run plans until each has ended."""
+    outcomes = serve(servers, plans)
+    pause = _FIRST_PAUSE_SECONDS
+    while again := [at for at, outcome in enumerate(outcomes) if outcome.again]:
+        threading.Event().wait(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        for at, outcome in zip(again, serve(servers, [plans[at] for at in again]), strict=True):
+            outcomes[at] = outcome
+    return outcomes
+
+
+def serve(servers: Servers, works: Sequence[Work[Servers]]) -> list[Outcome]:
     """Run plans side by side; each gets its own outcome.
 
-    While servers cannot be reached, are loading, or are being replaced, what has not ended is begun
-    again, for `patience_seconds` and one more attempt.
+    What meets a server that cannot be reached, is loading, or is being replaced is to be run again,
+    for the patience of the plan and one more attempt.
     """
-    drives = [_Drive(_bound(work, servers)) for work in works]
+    plans = [cast("Plan[Any]", work) for work in works]
+    for plan in plans:
+        plan.servers = servers
+    drives = [_Drive(plan) for plan in plans]
     place = servers.address.name
-    clock, pause = SystemClock(), _FIRST_PAUSE_SECONDS
-    until = clock.elapsed() + patience_seconds
+    for drive in drives:
+        drive.plan.may_wait()
     while going := [drive for drive in drives if drive.outcome is None]:
-        problem = _round(servers, going, place)
-        if problem is None:
-            continue
-        servers.close()
-        last = clock.elapsed() >= until or not _passes(problem)
-        for drive in going:
-            if last:
-                drive.end(Outcome(error=refused(problem, place)))
-            else:
-                drive.begin()
-        if not last:
-            threading.Event().wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        for drive, problem in _round(servers, going, place).items():
+            again = drive.plan.may_wait()
+            drive.end(Outcome(again=True) if again else Outcome(error=refused(problem, place)))
     return [drive.outcome for drive in drives if drive.outcome is not None]
 
 
-def _bound(work: Callable[[Servers], Any], servers: Servers) -> Plan[Any]:
-    if isinstance(work, Plan):
-        return work
-
-    def steps() -> Steps[Any]:
-        yield [Call("TIME")]
-        return work(servers)
-
-    return Plan(steps, patience_seconds=0.0)
-
-
-def _round(servers: Servers, going: Sequence[_Drive], place: str) -> Exception | None:
-    """One round trip for all; the error that keeps everybody from going on, if there is one."""
+def _round(servers: Servers, going: Sequence[_Drive], place: str) -> dict[_Drive, Exception]:
+    """One round trip for all; what keeps some from going on, and may be over in a moment."""
     calls = [call for drive in going for call in drive.wanted]
     try:
         answers = iter(servers.send(calls))
-    except StoreError as error:
-        for drive in going:
-            drive.end(Outcome(error=error))
-        return None
     except (driver().RedisError, OSError) as error:
-        return error
-    problem = None
+        answers = iter([cast("Answer", error)] * len(calls))
+    problems: dict[_Drive, Exception] = {}
     for drive in going:
-        own = [next(answers) for _ in drive.wanted]
+        own = [
+            None if call.optional and isinstance(answer, Exception) else answer
+            for call, answer in zip(drive.wanted, answers, strict=False)
+        ]
         bad = next((answer for answer in own if isinstance(answer, Exception)), None)
         if bad is None:
             drive.go_on(own)
-        elif code_of(bad) in PASSING:
-            problem = bad
+        elif isinstance(bad, StoreError):
+            drive.end(Outcome(error=bad))
+        elif _passes(bad):
+            problems[drive] = bad
         else:
             drive.end(Outcome(error=refused(bad, place)))
-    return problem
+    return problems
 
 
 def _passes(problem: Exception) -> bool:
@@ -168,14 +186,14 @@ class _Drive:
     """A plan under way. `wanted` are the calls that it waits for the replies of."""
 
     def __init__(self, plan: Plan[Any]) -> None:
-        self._plan = plan
+        self.plan = plan
         self.outcome: Outcome | None = None
         self.wanted: Sequence[Call] = ()
         self.begin()
 
     def begin(self) -> None:
         """From the start."""
-        self._steps = self._plan.start()
+        self._steps = self.plan.start()
         self._advance(lambda: next(self._steps))
 
     def go_on(self, replies: Sequence[Answer]) -> None:
