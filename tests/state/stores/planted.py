@@ -1,4 +1,4 @@
-"""A later release, as far as the schema of SQLite stores goes: it has more steps."""
+"""A later release, as far as the schemas of stores go: it has more steps."""
 
 from agentkit.state.checkpoints.adapters import _migrations as migrations
 from agentkit.state.checkpoints.adapters._migrations import Step, step_of
@@ -31,16 +31,40 @@ STEPS = (
 )
 
 
+FIRST_ON_POSTGRES = migrations.steps("postgres")
+
+STEPS_ON_POSTGRES = (
+    *FIRST_ON_POSTGRES,
+    step_of(
+        2,
+        "length",
+        "CREATE TABLE {schema}.agentkit_length (number bigint, length bigint NOT NULL);\n",
+    ),
+    step_of(
+        3,
+        "fill",
+        "INSERT INTO {schema}.agentkit_length SELECT number, 0 FROM {schema}.agentkit_run "
+        "WHERE number NOT IN (SELECT number FROM {schema}.agentkit_length) LIMIT 25;\n"
+        "-- then\n"
+        "ALTER TABLE {schema}.agentkit_length ADD PRIMARY KEY (number);\n",
+    ),
+    step_of(
+        4,
+        "note",
+        "CREATE TABLE {schema}.agentkit_noted (at bigint);\n"
+        "INSERT INTO {schema}.agentkit_noted VALUES (1);\n",
+    ),
+)
+
+
 def steps(dialect: str) -> tuple[Step, ...]:
     """All steps of the later release."""
-    assert dialect == "sqlite"
-    return STEPS
+    return {"sqlite": STEPS, "postgres": STEPS_ON_POSTGRES}[dialect]
 
 
 def only_the_first(dialect: str) -> tuple[Step, ...]:
     """The steps of this release."""
-    assert dialect == "sqlite"
-    return FIRST
+    return {"sqlite": FIRST, "postgres": FIRST_ON_POSTGRES}[dialect]
 
 
 def later_release() -> None:

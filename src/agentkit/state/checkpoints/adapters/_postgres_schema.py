@@ -61,7 +61,7 @@ def migrate(db: Db, place: Place) -> list[Migration]:
     with bounded(db, MIGRATION_SECONDS):
         while lacking := pending(db, place):
             step = lacking[0]
-            while step.repeated and _changed(db, place.sql(step.repeated)):
+            while step.repeated and _changed(db, place, step):
                 pass
             if _applied(db, place, step):
                 applied.append(_shown(place, step, {step.number}))
@@ -166,10 +166,17 @@ def _noted(place: Place, step: steps.Step) -> str:
     return text.replace("{number}", str(step.number)).replace("{name}", step.name)
 
 
-def _changed(db: Db, sql: str) -> int:
+def _changed(db: Db, place: Place, step: steps.Step) -> bool:
+    """Do what a step repeats, unless somebody else has applied it; whether that changed rows. One
+    does so at a time, or rows that another one is about to change would look as if none were left.
+    """
+    sql = queries("postgres")
     with db.transaction(), driver().Cursor(db) as cursor:
-        execute(db, queries("postgres")["statement_limit"], (_LIMIT_MS,))
-        return int(cursor.execute(sql).rowcount)
+        execute(db, sql["statement_limit"], (_LIMIT_MS,))
+        execute(db, sql["lock_migrations"], (place.name,), binary=False)
+        if step not in pending(db, place):
+            return False
+        return bool(cursor.execute(place.sql(step.repeated)).rowcount)
 
 
 def _version(db: Db, place: Place) -> int:
