@@ -18,8 +18,6 @@ import signal
 import sys
 from collections.abc import Sequence
 
-import redis
-
 from agentkit import (
     Agent,
     Checkpointer,
@@ -37,6 +35,11 @@ from agentkit.core.contracts.types import Message
 from agentkit.core.testing import FakeLLM, Turn
 from agentkit.models.providers.frontiers import openai
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
+
+try:
+    import redis
+except ImportError:
+    sys.exit('[store] redis-py is not installed: pip install "arc-agentkit[redis]"')
 
 OK, FAILED, NOT_FOUND, IN_TROUBLE = 0, 1, 3, 6
 
@@ -117,7 +120,11 @@ async def main() -> int:
     parser.add_argument("--model", default="", help="openai:NAME; a stand-in if left out")
     parser.add_argument("--steady", action="store_true", help="do not die on the first try")
     given = parser.parse_args()
-    store = RedisCheckpointStore(given.redis)
+    try:
+        store = RedisCheckpointStore(given.redis)
+    except AgentkitError as error:
+        print(f"[store] {error}")
+        return IN_TROUBLE
     try:
         return await work(given, store)
     except RunExpired:

@@ -78,6 +78,18 @@ def test_a_folder_that_is_not_there_is_told(shell: Shell) -> None:
     assert "cannot be written" in refused.err
 
 
+def test_a_folder_is_no_file_to_write(shell: Shell) -> None:
+    """It is said in one line, and nothing is left in it or beside it."""
+    assert 0 == shell("run", "agents:talker", "Talk.", "--run-id", "d1").code
+    (shell.folder / "there").mkdir()
+    before = sorted(shell.folder.rglob("*"))
+
+    refused = shell("export", "--output", "there")
+
+    assert (6, "Error: 'there' is a folder; name a file in it\n") == (refused.code, refused.err)
+    assert before == sorted(shell.folder.rglob("*"))
+
+
 @pytest.mark.slow
 def test_an_export_that_is_killed_leaves_no_file_of_that_name(shell: Shell) -> None:
     """Through a pipe it leaves one that is told to be cut off."""

@@ -1,5 +1,6 @@
 """The example of an agent in Redis: dies in its tool, goes on, and says plainly where it is."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,32 @@ def test_a_run_that_was_not_killed_needs_no_resume(redis_url: str) -> None:
     code, printed, complaint = _run(redis_url, "--steady")
 
     assert (0, DONE, "") == (code, printed[-1], complaint)
+
+
+@pytest.mark.parametrize("address", ["foo", "redis://x:notaport/0"])
+def test_an_address_that_is_none_is_one_plain_line(address: str) -> None:
+    """Not a traceback."""
+    code, printed, complaint = _run(address)
+
+    assert (6, 1, "") == (code, len(printed), complaint)
+    assert printed[0].startswith("[store] ")
+
+
+def test_a_missing_driver_is_one_plain_line(tmp_path: Path) -> None:
+    """It says what to install."""
+    (tmp_path / "redis.py").write_text("raise ImportError('no such driver')")
+    command = [sys.executable, str(EXAMPLE), "--task", "t1", "--goal", "Book."]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+
+    told = '[store] redis-py is not installed: pip install "arc-agentkit[redis]"\n'
+    assert (1, "", told) == (ended.returncode, ended.stdout, ended.stderr)
 
 
 def test_an_unknown_task_is_not_started_by_resuming_it(redis_url: str) -> None:

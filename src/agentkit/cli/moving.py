@@ -218,6 +218,8 @@ def _written(output: str | None) -> Iterator[Callable[[bytes], object]]:
         sys.stdout.buffer.flush()
         return
     target = Path(output)
+    if target.is_dir():
+        raise StoreUnreachable(f"{output!r} is a folder; name a file in it")
     try:
         descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as exc:
@@ -228,6 +230,10 @@ def _written(output: str | None) -> Iterator[Callable[[bytes], object]]:
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(target)
+    except OSError as exc:
+        with suppress(OSError):
+            Path(draft).unlink()
+        raise StoreUnreachable(f"{output!r} cannot be written ({exc.strerror})") from exc
     except BaseException:
         with suppress(OSError):
             Path(draft).unlink()
