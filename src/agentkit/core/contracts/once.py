@@ -44,9 +44,11 @@ class OncePort(Protocol):
         """Claim `key` for `ttl_seconds` from now, unless it is claimed; atomic and durable.
 
         A claim under the same `token` that has no value yet is `ours` again: repeating a request
-        whose answer was lost is safe. Forgets some of what has lapsed.
+        whose answer was lost is safe. Forgets some of what has lapsed. A claim lasts for a century
+        at the most.
 
         Raises:
+            StoreMisused: `ttl_seconds` is less than a millisecond.
             StoreError: the store failed; it is unknown whether the key is claimed (repeat to know).
         """
         ...

@@ -141,6 +141,7 @@ class JournalPort(CheckpointPort, Protocol):
 
         Raises:
             RunInUse: somebody else holds it; nothing changed.
+            StoreMisused: `ttl_seconds` is less than a millisecond, or an epoch has over 53 bits.
         """
         ...
 
@@ -190,7 +191,9 @@ class JournalPort(CheckpointPort, Protocol):
         ...
 
     async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
-        """The rows with seq > `after`, ascending, at most `limit`; empty for an unknown run."""
+        """The rows with seq > `after`, ascending, at most `limit`; empty for an unknown run. In all
+        methods a place or limit below 0 is 0, and any other one is fine, however large.
+        """
         ...
 
     async def head(self, run: str) -> Head | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agentkit.core.contracts.errors import InvalidId, RunInUse
+import math
+
+from agentkit.core.contracts.errors import InvalidId, RunInUse, StoreMisused
 from agentkit.core.contracts.heads import Renewal
 from agentkit.core.contracts.types import Scope
 from agentkit.testing.conformance.bench import Bench
@@ -53,6 +55,21 @@ async def a_second_worker_is_refused(it: Bench) -> None:
         )
         holds("the error says when it lapses", true=0 < error.expires_in_seconds <= TTL_SECONDS)
     equal("the head", expected=before, actual=plain(await it.store.head("r")))
+
+
+@leases.check("JournalPort.acquire")
+async def a_lease_that_is_over_at_once_is_refused(it: Bench) -> None:
+    """Zero, less, what is no number, and epochs that none can be; a time too long is granted."""
+    for seconds in (0.0, -5.0, math.nan):
+        attempt = it.store.acquire("r", "worker", seconds)
+        await refused(StoreMisused, attempt, what=f"a lease of {seconds} seconds")
+    for above, known in ((2**63, None), (0, 10**30)):
+        attempt = it.store.acquire("r", "worker", TTL_SECONDS, above=above, supersede=known)
+        await refused(StoreMisused, attempt, what=f"an epoch above {above}, superseding {known}")
+    equal("the head", expected=None, actual=await it.store.head("r"))
+
+    lease = await it.store.acquire("r", "worker", 1e30)
+    holds("a lease of 1e30 seconds is long", true=lease.ttl_seconds > TTL_SECONDS)
 
 
 @leases.check("JournalPort.acquire", "clock")

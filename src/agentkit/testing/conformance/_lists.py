@@ -205,3 +205,23 @@ async def a_made_up_cursor_is_refused(it: Bench) -> None:
     for cursor in ("nonsense", "bm9uc2Vuc2U=", "WzFd", "' OR 1=1 --", "0", "é", "\x00"):
         attempt = it.store.list_runs(cursor=cursor)
         await refused(StoreMisused, attempt, what=f"a list from the cursor {cursor!r}")
+
+
+@lists.check("JournalPort.read")
+async def places_and_limits_may_be_any_number(it: Bench) -> None:
+    """Below 0 they are 0, and none is too large."""
+    store, huge = it.store, 10**30
+    await started(store, "r", 3)
+
+    async def numbers(after: int, limit: int) -> list[int]:
+        return [row.seq for row in await store.read("r", after=after, limit=limit)]
+
+    equal("behind -1", expected=[1, 2, 3], actual=await numbers(-1, 9))
+    equal("one behind -2", expected=[1], actual=await numbers(-2, 1))
+    equal("at most -1", expected=[], actual=await numbers(0, -1))
+    equal("at most 10 ** 30", expected=[2, 3], actual=await numbers(1, huge))
+    equal("behind 10 ** 30", expected=[], actual=await numbers(huge, huge))
+    for limit, found in ((huge, 1), (-huge, 0)):
+        equal("runs", expected=found, actual=len((await store.list_runs(limit=limit))[0]))
+        equal("scopes", expected=found, actual=len(await store.scopes(limit=limit)))
+        equal("due runs", expected=[], actual=await store.claimable(limit=limit))

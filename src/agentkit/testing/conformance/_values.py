@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
-from agentkit.core.contracts.errors import InvalidId
+from agentkit.core.contracts.errors import InvalidId, StoreMisused
 from agentkit.core.contracts.once import Claim, OncePort, keeps_values
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
@@ -110,6 +111,27 @@ async def what_has_lapsed_is_as_if_it_had_never_been(it: Bench) -> None:
     equal("the open key", expected=_OURS, actual=await _claim(store, "b"))
     equal("whether a late value is kept", expected=False, actual=await _settle(store, "a"))
     equal("the key then", expected=_OPEN, actual=await _claim(store, "c"))
+
+
+@values.check("OncePort.settle_value")
+async def a_value_for_a_claim_that_has_lapsed_is_not_kept(it: Bench) -> None:
+    """Also where nobody has claimed the key since."""
+    await _claim(it.store, "a", ttl_seconds=it.brief_seconds)
+    await it.let_pass(it.brief_seconds * 1.05)
+
+    equal("whether a late value is kept", expected=False, actual=await _settle(it.store, "a"))
+    equal("the key then", expected=_OURS, actual=await _claim(it.store, "b"))
+
+
+@values.check("OncePort.claim_value")
+async def a_time_that_is_over_at_once_is_refused(it: Bench) -> None:
+    """Zero, less, and what is no number; one that is too long is for ever."""
+    for seconds in (0, -1.0, math.nan):
+        claim = _claim(it.store, "a", ttl_seconds=seconds)
+        await refused(StoreMisused, claim, what=f"a claim for {seconds} seconds")
+    for number, seconds in enumerate((1e30, math.inf)):
+        claimed = await _claim(it.store, "a", f"k{number}", ttl_seconds=seconds)
+        equal(f"a claim for {seconds} seconds", expected=_OURS, actual=claimed)
 
 
 @values.check("OncePort", "clock", "elapsed")

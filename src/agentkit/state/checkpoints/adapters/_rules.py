@@ -24,6 +24,12 @@ from agentkit.core.contracts.once import Claim
 from agentkit.state.journal.codec import MAX_ENTRY_BYTES
 from agentkit.state.journal.owner import describe
 
+_LONGEST_SECONDS = 100 * 366 * 86_400.0
+"""Leases and claims that are to last for longer last for so long."""
+
+_SHORTEST_SECONDS = 0.001
+_MOST = 10**12
+_LARGEST = 2**53
 _LAST_SECOND = 32_503_680_000
 """The year 3000, for a damaged clock."""
 
@@ -73,6 +79,35 @@ def check_text(*texts: str | None, what: str) -> None:
             (text or "").encode()
         except UnicodeEncodeError as exc:
             raise InvalidId(f"{what} {text!r} holds lone surrogates") from exc
+
+
+def lasting(ttl_seconds: float) -> float:
+    """The time as every store can count it: whole milliseconds at least, and a century at most.
+
+    Raises:
+        StoreMisused: it is no time, or over at once.
+    """
+    if not ttl_seconds >= _SHORTEST_SECONDS:  # also where it is not a number
+        raise StoreMisused(f"ttl_seconds must be a millisecond or more, not {ttl_seconds!r}")
+    return min(ttl_seconds, _LONGEST_SECONDS)
+
+
+def counted(number: int) -> int:
+    """A place in a journal, or a limit, as every store can take it: below the first there is none,
+    and nothing has as many.
+    """
+    return min(max(number, 0), _MOST)
+
+
+def check_numbers(*numbers: int | None) -> None:
+    """Refuse epochs and times that not every store can hold.
+
+    Raises:
+        StoreMisused: one has more than 53 bits.
+    """
+    for number in numbers:
+        if number is not None and abs(number) > _LARGEST:
+            raise StoreMisused(f"{number} is neither an epoch nor a time: it has over 53 bits")
 
 
 def refusal(run: str, *, head: Head | None, lease: Lease | None, after: int) -> RunError:

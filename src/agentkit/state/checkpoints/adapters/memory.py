@@ -72,6 +72,8 @@ class InMemoryCheckpointStore(SlotMethods):
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
+        rules.check_numbers(supersede, above)
+        ttl_seconds = rules.lasting(ttl_seconds)
         with self._data.lock:
             return self._data.acquire(
                 (self._scope, run), owner, ttl_seconds, supersede=supersede, above=above
@@ -108,10 +110,10 @@ class InMemoryCheckpointStore(SlotMethods):
     async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
         """The rows with seq > `after`, at most `limit`; see `JournalPort.read`."""
         check_id(run)
+        after, limit = rules.counted(after), rules.counted(limit)
         with self._data.lock:
             kept = self._data.runs.get((self._scope, run))
-            start = max(after, 0)
-            return kept.rows[start : start + max(limit, 0)] if kept else []
+            return kept.rows[after : after + limit] if kept else []
 
     async def head(self, run: str) -> Head | None:
         """The head, or `None`; see `JournalPort.head`."""
@@ -129,6 +131,7 @@ class InMemoryCheckpointStore(SlotMethods):
         cursor: str = "",
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
+        limit = rules.counted(limit)
         behind = rules.from_cursor(cursor)
         with self._data.lock:
             heads = [
@@ -147,7 +150,7 @@ class InMemoryCheckpointStore(SlotMethods):
             found = [item for item in found if item[:2] > (-behind[0], behind[1])]
         page = [
             RunSummary(head.run, summary, head.seq, head.epoch, head.owner, head.held)
-            for _, _, head, summary in found[: max(limit, 0)]
+            for _, _, head, summary in found[:limit]
         ]
         more = page and len(found) > len(page)
         return page, rules.to_cursor(page[-1].summary.started_at, page[-1].run) if more else ""
@@ -156,12 +159,13 @@ class InMemoryCheckpointStore(SlotMethods):
         self, *, agents: Collection[str] | None = None, limit: int = 100
     ) -> list[Claimable]:
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        limit = rules.counted(limit)
         with self._data.lock:
             now_ms = self._data.clock.wall_ms()
             heads = [(at[0], self._data.shown(kept)) for at, kept in self._data.runs.items()]
         due = [rules.claimable(scope, head, now_ms=now_ms) for scope, head in heads]
         wanted = [one for one in due if one and (agents is None or one.agent in agents)]
-        return sorted(wanted, key=rules.claim_order)[: max(limit, 0)]
+        return sorted(wanted, key=rules.claim_order)[:limit]
 
     async def delete_run(self, run: str) -> bool:
         """Remove the run; see `JournalPort.delete_run`."""
@@ -172,14 +176,16 @@ class InMemoryCheckpointStore(SlotMethods):
     async def entomb(self, run: str, *, updated_at: int) -> bool:
         """Remove an ended run's entries; see `JournalPort.entomb`."""
         check_id(run)
+        rules.check_numbers(updated_at)
         with self._data.lock:
             return self._data.entomb((self._scope, run), updated_at)
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        limit = rules.counted(limit)
         with self._data.lock:
             held = {scope for (scope, _), kept in self._data.runs.items() if kept.head.seq}
-        return sorted(key for key in held if after is None or key > after)[: max(limit, 0)]
+        return sorted(key for key in held if after is None or key > after)[:limit]
 
     @property
     def keeps_values(self) -> bool:
@@ -189,6 +195,7 @@ class InMemoryCheckpointStore(SlotMethods):
     async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
         """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
         check_id(key, what="key")
+        ttl_seconds = rules.lasting(ttl_seconds)
         with self._data.lock:
             return self._data.claim_value((self._scope, key), token, ttl_seconds)
 

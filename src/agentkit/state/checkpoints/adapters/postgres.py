@@ -118,6 +118,8 @@ class PostgresCheckpointStore(SlotMethods):
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
+        rules.check_numbers(supersede, above)
+        ttl_seconds = rules.lasting(ttl_seconds)
         journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
         return await self._write(
             lambda db: journal.acquire(
@@ -157,6 +159,7 @@ class PostgresCheckpointStore(SlotMethods):
     async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
         """The rows with seq > `after`, at most `limit`; see `JournalPort.read`."""
         check_id(run)
+        after, limit = rules.counted(after), rules.counted(limit)
         journal, scope = self._engine.journal, self._scope
         return await self._read(lambda db: journal.read(db, scope, run, after=after, limit=limit))
 
@@ -175,6 +178,7 @@ class PostgresCheckpointStore(SlotMethods):
         cursor: str = "",
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
+        limit = rules.counted(limit)
         behind = rules.from_cursor(cursor)
         lists, scope = self._engine.lists, self._scope
         return await self._read(
@@ -185,6 +189,7 @@ class PostgresCheckpointStore(SlotMethods):
         self, *, agents: Collection[str] | None = None, limit: int = 100
     ) -> list[Claimable]:
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        limit = rules.counted(limit)
         lists = self._engine.lists
         return await self._read(lambda db: lists.claimable(db, agents=agents, limit=limit))
 
@@ -197,6 +202,7 @@ class PostgresCheckpointStore(SlotMethods):
     async def entomb(self, run: str, *, updated_at: int) -> bool:
         """Remove an ended run's entries; see `JournalPort.entomb`."""
         check_id(run)
+        rules.check_numbers(updated_at)
         journal, scope = self._engine.journal, self._scope
         return await self._write(
             lambda db: journal.entomb(db, scope, run, updated_at=updated_at), again=False
@@ -204,6 +210,7 @@ class PostgresCheckpointStore(SlotMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        limit = rules.counted(limit)
         lists = self._engine.lists
         return await self._read(lambda db: lists.scopes(db, after=after, limit=limit))
 
@@ -244,6 +251,7 @@ class PostgresCheckpointStore(SlotMethods):
     async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
         """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
         check_id(key, what="key")
+        ttl_seconds = rules.lasting(ttl_seconds)
         values, scope = self._engine.values, self._scope
         return await self._write(
             lambda db: values.claim(db, scope, key, token=token, ttl_seconds=ttl_seconds),

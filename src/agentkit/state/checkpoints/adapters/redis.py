@@ -222,6 +222,8 @@ class RedisCheckpointStore(SlotMethods):
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
+        rules.check_numbers(supersede, above)
+        ttl_seconds = rules.lasting(ttl_seconds)
         journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
         return await self._engine.write(
             lambda: journal.acquire(
@@ -263,6 +265,7 @@ class RedisCheckpointStore(SlotMethods):
             RunExpired: the run has not ended and its entries are gone.
         """
         check_id(run)
+        after, limit = rules.counted(after), rules.counted(limit)
         journal, scope = self._engine.journal, self._scope
         return await self._engine.read(lambda: journal.read(scope, run, after=after, limit=limit))
 
@@ -281,6 +284,7 @@ class RedisCheckpointStore(SlotMethods):
         cursor: str = "",
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
+        limit = rules.counted(limit)
         page = Page(status, agent, limit, rules.from_cursor(cursor))
         rules.check_text(agent, what="agent")
         index, scope = self._engine.index, self._scope
@@ -290,6 +294,7 @@ class RedisCheckpointStore(SlotMethods):
         self, *, agents: Collection[str] | None = None, limit: int = 100
     ) -> list[Claimable]:
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        limit = rules.counted(limit)
         rules.check_text(*(agents or ()), what="agent")
         due = self._engine.due
         return await self._engine.look(lambda: due.claimable(agents=agents, limit=limit))
@@ -303,6 +308,7 @@ class RedisCheckpointStore(SlotMethods):
     async def entomb(self, run: str, *, updated_at: int) -> bool:
         """Remove an ended run's entries; see `JournalPort.entomb`."""
         check_id(run)
+        rules.check_numbers(updated_at)
         journal, scope, token = self._engine.journal, self._scope, SystemChance().token()
         return await self._engine.write(
             lambda: journal.entomb(scope, run, updated_at=updated_at, token=token)
@@ -310,7 +316,7 @@ class RedisCheckpointStore(SlotMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
-        rules.check_text(after, what="scope")
+        limit = rules.counted(limit)
         rules.check_text(after, what="scope")
         index = self._engine.index
         return await self._engine.look(lambda: index.scopes(after=after, limit=limit))
@@ -323,7 +329,7 @@ class RedisCheckpointStore(SlotMethods):
     async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
         """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
         check_id(key, what="key")
-        rules.check_text(token, what="token")
+        ttl_seconds = rules.lasting(ttl_seconds)
         rules.check_text(token, what="token")
         values, scope = self._engine.values, self._scope
         return await self._engine.write(
@@ -333,7 +339,6 @@ class RedisCheckpointStore(SlotMethods):
     async def settle_value(self, key: str, *, token: str, value: str) -> bool:
         """Keep the value of one's own claim; see `OncePort.settle_value`."""
         check_id(key, what="key")
-        rules.check_text(token, value, what="token or value")
         rules.check_text(token, value, what="token or value")
         values, scope = self._engine.values, self._scope
         return await self._engine.write(lambda: values.settle(scope, key, token=token, value=value))

@@ -132,6 +132,8 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
         """Take the lease, creating the head where there is none; see `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
+        rules.check_numbers(supersede, above)
+        ttl_seconds = rules.lasting(ttl_seconds)
         journal = self._engine.journal
         return await self._engine.writer.submit(
             lambda db: journal.acquire(
@@ -169,6 +171,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
     async def read(self, run: str, *, after: int = 0, limit: int = 10_000) -> list[Row]:
         """The rows with seq > `after`, at most `limit`; see `JournalPort.read`."""
         check_id(run)
+        after, limit = rules.counted(after), rules.counted(limit)
         journal, scope = self._engine.journal, self._scope
         return await self._engine.reader.submit(
             lambda db: journal.read(db, scope, run, after=after, limit=limit)
@@ -189,6 +192,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
         cursor: str = "",
     ) -> tuple[list[RunSummary], str]:
         """One page of this scope's runs; see `JournalPort.list_runs`."""
+        limit = rules.counted(limit)
         behind = rules.from_cursor(cursor)
         rules.check_text(status, agent, what="status or agent")
         lists, scope = self._engine.lists, self._scope
@@ -200,6 +204,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
         self, *, agents: Collection[str] | None = None, limit: int = 100
     ) -> list[Claimable]:
         """Runs of all scopes that are due; see `JournalPort.claimable`."""
+        limit = rules.counted(limit)
         rules.check_text(*(agents or ()), what="agent")
         lists = self._engine.lists
         return await self._engine.reader.submit(
@@ -215,6 +220,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
     async def entomb(self, run: str, *, updated_at: int) -> bool:
         """Remove an ended run's entries; see `JournalPort.entomb`."""
         check_id(run)
+        rules.check_numbers(updated_at)
         journal, scope = self._engine.journal, self._scope
         return await self._engine.writer.submit(
             lambda db: journal.entomb(db, scope, run, updated_at=updated_at)
@@ -222,6 +228,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
 
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Keys of the scopes that hold runs; see `JournalPort.scopes`."""
+        limit = rules.counted(limit)
         rules.check_text(after, what="scope")
         lists = self._engine.lists
         return await self._engine.reader.submit(
@@ -265,6 +272,7 @@ class SqliteCheckpointStore(SlotMethods, UpkeepMethods):
     async def claim_value(self, key: str, *, token: str, ttl_seconds: float) -> Claim:
         """Claim `key`, unless it is claimed; see `OncePort.claim_value`."""
         check_id(key, what="key")
+        ttl_seconds = rules.lasting(ttl_seconds)
         rules.check_text(token, what="token")
         values, scope = self._engine.values, self._scope
         return await self._engine.writer.submit(
