@@ -1,10 +1,16 @@
 """The command line on a Redis store."""
 
+import re
+from pathlib import Path
+from typing import cast
+
 import pytest
 import redis
 
-from agentkit.testing.servers import RedisServer
+from agentkit.testing.servers import RedisCluster, RedisServer
 from tests.cli.kit import Shell
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "use-redis.md"
 
 pytestmark = pytest.mark.redis
 
@@ -36,6 +42,15 @@ def test_doctor_tells_what_a_redis_keeps(
     assert level == found["durability 1"]["level"]
     assert says in found["durability 1"]["text"]
     assert (level == "bad") == (done.code == 1)
+
+
+def test_an_option_that_is_none_is_named(shell: Shell) -> None:
+    """A slip of the pen in a URL is no other prefix, and an error of usage in one line."""
+    refused = shell("runs", "--store", "redis://localhost?prefx=mine")
+
+    assert 2 == refused.code
+    assert "the option prefx is not known" in refused.err
+    assert 1 == len(refused.err.strip().splitlines())
 
 
 def test_an_open_run_without_its_entries_is_told_to_have_expired(
@@ -75,6 +90,70 @@ def test_doctor_makes_lists_anew(shell: Shell, redis_url: str) -> None:
     ] == found
     assert [] == short.json
     assert ["r1"] == [run["run"] for run in shell("runs", "--json", "--store", redis_url).json]
+
+
+def _grant(server: RedisServer) -> None:
+    """The user that the page on Redis names, and nothing else."""
+    (line,) = re.findall(r"^ACL SETUSER .+$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    server.ask(*line.split())
+
+
+def _denied(server: RedisServer) -> set[str]:
+    """What was refused, but for what redis-py tells of itself and does not need."""
+    log = cast("list[dict[str, str]]", server.ask("ACL", "LOG"))
+    fields = [dict(zip(one[::2], one[1::2], strict=True)) for one in cast("list[list[str]]", log)]
+    return {str(one["object"]) for one in fields} - {"client|setinfo"}
+
+
+def _all_commands(shell: Shell) -> dict[str, int]:
+    """What the commands come to that read, write, list, scan and remove."""
+    question = shell.suspended("r1")
+    asked = {
+        "run": ["agents:talker", "Talk.", "--run-id", "r2"],
+        "runs": [],
+        "status": [],
+        "show": ["r2"],
+        "approvals": [],
+        "resume": ["r1", "--answer", f"{question}=skip"],
+        "fork": ["r2", "--from", "latest"],
+        "submit": ["agents:talker", "Talk.", "--run-id", "r3"],
+        "pause": ["r3"],
+        "unpause": ["r3"],
+        "cancel": ["r3"],
+        "export": ["--output", "out.jsonl"],
+        "accept-failover": ["r2"],
+        "gc": ["--older-than", "0s"],
+        "doctor": ["--repair"],
+    }
+    return {name: shell(name, *arguments).code for name, arguments in asked.items()}
+
+
+def test_the_user_of_the_page_may_do_what_every_command_needs(shell: Shell) -> None:
+    """On one server, in another database than the first."""
+    with RedisServer(save="") as server:
+        _grant(server)
+        shell.environment["AGENTKIT_STORE_URL"] = (
+            f"redis://worker:password@127.0.0.1:{server.port}/1"
+        )
+        codes = _all_commands(shell)
+        denied = _denied(server)
+
+    assert set() == denied
+    assert 6 not in codes.values(), codes
+
+
+@pytest.mark.slow
+def test_the_user_of_the_page_may_do_what_a_cluster_needs(shell: Shell) -> None:
+    """On all nodes."""
+    with RedisCluster() as cluster:
+        for node in cluster.nodes:
+            _grant(node)
+        shell.environment["AGENTKIT_STORE_URL"] = cluster.url.replace("://", "://worker:password@")
+        codes = _all_commands(shell)
+        denied = set().union(*(_denied(node) for node in cluster.nodes))
+
+    assert set() == denied
+    assert 6 not in codes.values(), codes
 
 
 def test_a_stopped_run_is_accepted(shell: Shell) -> None:

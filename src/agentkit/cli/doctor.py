@@ -178,6 +178,7 @@ async def _redis_durability(store: RedisCheckpointStore) -> list[_Finding]:
         safe = server.keeps_entries and server.keeps_runs
         settings = (
             f"appendonly={server.appendonly}, appendfsync={server.appendfsync}, "
+            f"no-appendfsync-on-rewrite={server.no_appendfsync_on_rewrite}, "
             f"maxmemory-policy={server.maxmemory_policy}"
         )
         why = "acknowledged entries survive" if safe else "entries or runs may be lost"

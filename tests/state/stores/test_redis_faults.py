@@ -303,6 +303,11 @@ async def test_a_user_without_the_keys_is_told() -> None:
         ({"appendonly": "yes", "appendfsync": "always"}, True, ""),
         ({"appendonly": "yes", "appendfsync": "everysec"}, False, "appendfsync is everysec"),
         ({"appendonly": "no", "appendfsync": "always"}, False, "appendonly is no"),
+        (
+            {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "yes"},
+            False,
+            "no-appendfsync-on-rewrite is yes",
+        ),
     ],
 )
 async def test_what_a_server_keeps_is_told(settings: dict[str, str], safe: bool, says: str) -> None:

@@ -131,9 +131,11 @@ async def test_stores_with_other_prefixes_are_apart(
     await other.aclose()
 
 
-@pytest.mark.parametrize("prefix", ["", "a{b}", "a\nb"])
-def test_a_prefix_decides_no_slot(prefix: str) -> None:
-    """One with a brace would put all runs into one slot; that is refused."""
+@pytest.mark.parametrize("prefix", ["", "a{b}", "a\nb", "agent:runs"])
+def test_a_prefix_decides_no_slot_and_is_in_no_other_ones_keys(prefix: str) -> None:
+    """One with a brace would put all runs into one slot, and `agent:runs:scopes` would be a list of
+    runs to `agent` and one of scopes to `agent:runs`; that is refused.
+    """
     with pytest.raises((StoreMisused, ValueError)):
         RedisCheckpointStore("redis://localhost", prefix=prefix)
 

@@ -15,6 +15,7 @@ from agentkit.core.contracts.heads import Lease, Row
 from agentkit.state.checkpoints.adapters import RedisCheckpointStore
 from agentkit.state.checkpoints.adapters import _redis_links as links
 from agentkit.state.checkpoints.adapters._redis_links import Link
+from agentkit.state.checkpoints.adapters._redis_options import Lifetimes
 from agentkit.testing.servers import RedisServer, ServerFailed
 from agentkit.testing.servers.processes import wait_until
 from tests.state.stores.helpers import TTL_SECONDS, rows, started, summary
@@ -118,6 +119,37 @@ async def test_a_script_of_ours_that_is_killed_has_done_nothing(
     assert rows(1) == await store.read("r")
     await grow(store, lease, 2, 1)
     await store.aclose()
+
+
+@pytest.mark.parametrize("seconds", [1e17, -1.0])
+async def test_lifetimes_that_redis_does_not_take_are_refused_before_anything_is_written(
+    store: Store, redis_url: str, seconds: float
+) -> None:
+    """Whatever the client lets through: PEXPIRE fails behind the first writes of a script."""
+    lease = await started(store, "r")
+    broken = Store(redis_url)
+    broken._engine.journal._lifetimes = Lifetimes(seconds, seconds, seconds)
+    client = redis.Redis.from_url(redis_url)
+    head = client.hgetall("agent:checkpoint:{r}")
+
+    refusals = [
+        broken.acquire("r", "other", TTL_SECONDS, supersede=lease.epoch),
+        broken.append("r", rows(2), after=1, lease=lease, summary=summary("done")),
+        broken.delete_run("r"),
+    ]
+    for refusal in refusals:
+        with pytest.raises(StoreError, match="no lifetime, nothing was written"):
+            await refusal
+    with pytest.raises(StoreError, match="no lifetime, nothing was written"):
+        broken.renew({"r": lease})
+    claiming = broken._engine.values.claim("", "k", token="t", ttl_seconds=seconds)
+    with pytest.raises(StoreError, match="no lifetime, nothing was written"):
+        await broken._engine.write(lambda: claiming)
+
+    assert head == client.hgetall("agent:checkpoint:{r}")
+    assert 1 == client.llen("agent:log:{r}")
+    assert not client.exists("agent:value:{k}")
+    await broken.aclose()
 
 
 def run_endless_script(url: str) -> None:

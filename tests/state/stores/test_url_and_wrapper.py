@@ -15,6 +15,7 @@ from agentkit.core.contracts.types import Scope
 from agentkit.state.checkpoints import adapters
 from agentkit.state.checkpoints.adapters import (
     InMemoryCheckpointStore,
+    RedisCheckpointStore,
     SqliteCheckpointStore,
     StoreWrapper,
     open_store,
@@ -64,6 +65,18 @@ def test_a_url_names_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("redis://host?prefix={a}", "holds a brace"),
         ("redis://host?on_failover=later", "must be 'stop' or 'accept'"),
         ("redis://host?orphan_ttl_seconds=604800", "must be less than head_ttl_seconds"),
+        ("redis://host?prefix=a:b", "a brace or a colon"),
+        ("redis://host?log_ttl_seconds=nan", "the option log_ttl_seconds cannot have this value"),
+        ("redis://host?head_ttl_seconds=inf", "the option head_ttl_seconds cannot have this"),
+        ("redis://host?head_ttl_seconds=1e17", "head_ttl_seconds must be positive and at most"),
+        ("redis://host?orphan_ttl_seconds=0", "orphan_ttl_seconds must be positive"),
+        ("redis://host?timeout_seconds=0", "timeout_seconds must be more than 0"),
+        ("redis://host?timeout_seconds=-1", "timeout_seconds must be more than 0"),
+        ("redis://host?patience_seconds=nan", "the option patience_seconds cannot have this"),
+        ("redis://host?patience_seconds=-1", "patience_seconds must be from 0 to 86400"),
+        ("redis://host?prefx=x", "the option prefx is not known. Those of the store are prefix,"),
+        ("redis+cluster://host?ssl_ca_certs=x", "the option ssl_ca_certs is not known"),
+        ("redis+unix:///a.sock?socket_keepalive=1", "the option socket_keepalive is not known"),
         ("redis+sentinel://host", "names the master"),
         ("redis+cluster://host/1", "has no databases"),
     ],
@@ -72,6 +85,27 @@ def test_a_url_that_names_none_says_why(url: str, says: str) -> None:
     """The error names what is wrong and what would be right."""
     with pytest.raises(InvalidStoreUrl, match=says):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host/1?client_name=me&socket_keepalive=1&prefix=a.b",
+        "rediss://host?ssl_ca_certs=x&log_ttl_seconds=none&head_ttl_seconds=none",
+        "redis+unix:///a.sock?db=1&client_name=me",
+        "redis+sentinel://host/mymaster?sentinel_password=x&timeout_seconds=2.5",
+    ],
+)
+def test_options_of_the_store_and_of_its_connections_are_taken(url: str) -> None:
+    """As redis-py names them."""
+    assert isinstance(open_store(url), RedisCheckpointStore)
+
+
+@pytest.mark.parametrize("name", ["patience_seconds", "prefix"])
+def test_a_store_that_is_made_by_its_class_takes_its_arguments_there(name: str) -> None:
+    """Not in the URL; the message says both doors."""
+    with pytest.raises(InvalidStoreUrl, match=rf"RedisCheckpointStore\(url, {name}=…\)"):
+        RedisCheckpointStore(f"redis://host?{name}=1")
 
 
 @pytest.mark.parametrize(

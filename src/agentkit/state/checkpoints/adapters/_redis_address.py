@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from agentkit.core.contracts.errors import InvalidStoreUrl, StoreMisused
 from agentkit.state.checkpoints.adapters._redis_errors import driver
+from agentkit.state.checkpoints.adapters._redis_options import check_url_options
 
 if TYPE_CHECKING:
     import redis
@@ -175,6 +176,7 @@ def _of_url(url: str) -> Address:
     sentinel: dict[str, object] = {
         key[9:]: options.pop(key) for key in _SENTINEL_OPTIONS if key in options
     }
+    check_url_options(options, kind=scheme)
     path, service = parts.path, ""
     if kind == "sentinel":
         name, _, number = path.strip("/").partition("/")

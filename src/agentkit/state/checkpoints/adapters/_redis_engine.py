@@ -6,24 +6,23 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from agentkit.core.contracts.errors import StoreMisused, StoreUnreachable
+from agentkit.core.contracts.errors import StoreUnreachable
 from agentkit.core.contracts.heads import Lease, Renewal
-from agentkit.core.contracts.slots import check_id
 from agentkit.state.checkpoints.adapters._lanes import Outcome, Seat
 from agentkit.state.checkpoints.adapters._redis_address import Address
 from agentkit.state.checkpoints.adapters._redis_due import RedisDue
 from agentkit.state.checkpoints.adapters._redis_hints import ListsLost
 from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
 from agentkit.state.checkpoints.adapters._redis_journal import (
-    Lifetimes,
     OnFailover,
     RedisJournal,
     Renewed,
     now,
 )
 from agentkit.state.checkpoints.adapters._redis_links import Servers
+from agentkit.state.checkpoints.adapters._redis_options import Lifetimes, Patience
 from agentkit.state.checkpoints.adapters._redis_plans import (
     Ask,
     MakeLane,
@@ -50,13 +49,6 @@ RENEWAL_TIMEOUT_SECONDS = 2.0
 _LOOKS = 4
 
 _log = logging.getLogger("agentkit.state")
-
-
-class Patience(NamedTuple):
-    """How long a connection or an answer may take, and how long an operation tries again."""
-
-    timeout_seconds: float
-    patience_seconds: float
 
 
 class RedisEngine:
@@ -192,39 +184,6 @@ class RedisEngine:
         await self._reader.close()
         self._renewals.close()
         await self._writer.close()
-
-
-def check_prefix(prefix: str) -> None:
-    """Return if all keys may begin with `prefix`.
-
-    Raises:
-        InvalidId: it is empty, too long or holds control characters.
-        StoreMisused: it holds a brace, which would decide about the slots of a cluster.
-    """
-    check_id(prefix, what="prefix")
-    if "{" in prefix or "}" in prefix:
-        raise StoreMisused(f"the prefix {prefix!r} holds a brace, which decides about slots")
-
-
-def lifetimes_of(
-    *, log_ttl: float | None, head_ttl: float | None, orphan_ttl: float | None
-) -> Lifetimes:
-    """The lifetimes, checked.
-
-    Raises:
-        StoreMisused: one is not positive, or a head would go before its entries.
-    """
-    for name, seconds in (("log", log_ttl), ("head", head_ttl), ("orphan", orphan_ttl)):
-        if seconds is not None and not round(seconds * 1000) > 0:
-            raise StoreMisused(f"{name}_ttl_seconds must be positive or None, not {seconds!r}")
-        if name != "head" and head_ttl is not None and (seconds or 0.0) >= head_ttl:
-            raise StoreMisused(
-                f"{name}_ttl_seconds ({seconds:g}) must be less than head_ttl_seconds "
-                f"({head_ttl:g}): the head tells that the entries are gone"
-            )
-    if head_ttl is not None and log_ttl is None:
-        raise StoreMisused("log_ttl_seconds cannot be None where head_ttl_seconds is not")
-    return Lifetimes(log_ttl, head_ttl, orphan_ttl)
 
 
 def _take_any(state: ServerState) -> None:

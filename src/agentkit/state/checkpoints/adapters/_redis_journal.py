@@ -23,6 +23,7 @@ from agentkit.state.checkpoints.adapters._redis_heads import (
 from agentkit.state.checkpoints.adapters._redis_hints import mark_in
 from agentkit.state.checkpoints.adapters._redis_index import RedisIndex
 from agentkit.state.checkpoints.adapters._redis_links import Call, Reply, Word, optional
+from agentkit.state.checkpoints.adapters._redis_options import Lifetimes
 from agentkit.state.checkpoints.adapters._redis_plans import Steps
 from agentkit.state.checkpoints.adapters._redis_verdicts import failed_over, unusable
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
@@ -33,25 +34,6 @@ MAX_ROWS = 500_000
 """Most entries of one append; a command of Redis has not room for many more."""
 
 _log = logging.getLogger("agentkit.state")
-
-
-class Lifetimes(NamedTuple):
-    """For how long keys stay, in seconds; `None` is for ever.
-
-    Args:
-        log: the entries of an ended run.
-        head: the head of an ended run, and what is remembered of a deleted one.
-        orphan: the entries of an unfinished run that nobody has written to or held.
-    """
-
-    log: float | None
-    head: float | None
-    orphan: float | None
-
-    @property
-    def words(self) -> tuple[int, ...]:
-        """In ms, as the scripts take them."""
-        return tuple(round((seconds or 0) * 1000) for seconds in self)
 
 
 class Appending(NamedTuple):

@@ -10,7 +10,7 @@ from agentkit.core.contracts.errors import StoreError, StoreUnreachable
 OLDEST_SERVER = (6, 2)
 """The first Redis that has what the scripts and lists use."""
 
-SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save")
+SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy")
 """What it is asked for by CONFIG GET."""
 
 
@@ -38,7 +38,11 @@ class ServerState(NamedTuple):
     @property
     def restartable(self) -> bool:
         """Whether all that it acknowledged is on its disk."""
-        return self.setting("appendonly") == "yes" and self.setting("appendfsync") == "always"
+        return (
+            self.setting("appendonly") == "yes"
+            and self.setting("appendfsync") == "always"
+            and self.setting("no-appendfsync-on-rewrite") != "yes"
+        )
 
     def check(self, name: str) -> None:
         """Return if the server has what a store needs.
@@ -78,6 +82,7 @@ def refuse_unsafe(state: ServerState) -> None:
         for name, wanted in (
             ("appendonly", "yes"),
             ("appendfsync", "always"),
+            ("no-appendfsync-on-rewrite", "no"),
             ("maxmemory-policy", "noeviction"),
         )
         if state.setting(name) != wanted

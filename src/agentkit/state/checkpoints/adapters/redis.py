@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import parse_qsl, urlencode
 
 from agentkit.core.contracts.errors import InvalidId, InvalidStoreUrl, StoreMisused
 from agentkit.core.contracts.heads import (
@@ -26,14 +25,15 @@ from agentkit.core.runtime.chance import SystemChance
 from agentkit.state.checkpoints.adapters import _rules as rules
 from agentkit.state.checkpoints.adapters._lanes import ThreadLane
 from agentkit.state.checkpoints.adapters._redis_address import address_of
-from agentkit.state.checkpoints.adapters._redis_engine import (
-    Patience,
-    RedisEngine,
-    check_prefix,
-    lifetimes_of,
-)
+from agentkit.state.checkpoints.adapters._redis_engine import RedisEngine
 from agentkit.state.checkpoints.adapters._redis_index import Page
 from agentkit.state.checkpoints.adapters._redis_journal import Appending, OnFailover
+from agentkit.state.checkpoints.adapters._redis_options import (
+    check_prefix,
+    lifetimes_of,
+    patience_of,
+    taken_apart,
+)
 from agentkit.state.checkpoints.adapters._redis_plans import MakeLane
 from agentkit.state.checkpoints.adapters._store_clock import StoreClock
 from agentkit.state.checkpoints.slots_mixin import SlotMethods
@@ -73,6 +73,7 @@ class RedisDurability(NamedTuple):
         maxmemory_policy: `noeviction` where no run is thrown out for want of memory.
         replicas: how many servers follow this one.
         version: of the server.
+        no_appendfsync_on_rewrite: `no` where that is so while the file is rewritten too.
     """
 
     appendonly: str
@@ -80,13 +81,15 @@ class RedisDurability(NamedTuple):
     maxmemory_policy: str
     replicas: int
     version: str
+    no_appendfsync_on_rewrite: str = ""
 
     @property
     def keeps_entries(self) -> bool | None:
         """Whether an acknowledged entry survives loss of power; `None` where that is not told."""
         if not self.appendonly:
             return None
-        return self.appendonly == "yes" and self.appendfsync == "always"
+        always = self.appendfsync == "always" and self.no_appendfsync_on_rewrite != "yes"
+        return self.appendonly == "yes" and always
 
     @property
     def keeps_runs(self) -> bool | None:
@@ -100,36 +103,11 @@ def store_of_url(url: str) -> RedisCheckpointStore:
     Raises:
         InvalidStoreUrl: it is malformed. The message holds nothing of it.
     """
-    address, _, query = url.partition("?")
-    options = parse_qsl(query, keep_blank_values=True)
-    ours: dict[str, object] = {}
-    for name, text in options:
-        if name in _OPTIONS:
-            try:
-                ours[name] = _OPTIONS[name](text)
-            except (KeyError, ValueError):
-                raise InvalidStoreUrl(f"the option {name} cannot have this value") from None
-    others = urlencode([(name, text) for name, text in options if name not in _OPTIONS])
+    address, arguments = taken_apart(url)
     try:
-        return RedisCheckpointStore(f"{address}?{others}" if others else address, **ours)  # type: ignore[arg-type]  # from a table
+        return RedisCheckpointStore(address, **arguments)  # type: ignore[arg-type]  # from a table
     except (InvalidId, StoreMisused) as exc:
         raise InvalidStoreUrl(str(exc)) from None
-
-
-def _seconds_or_none(text: str) -> float | None:
-    return None if text == "none" else float(text)
-
-
-_OPTIONS: dict[str, Callable[[str], object]] = {
-    "prefix": str,
-    "on_failover": str,
-    "strict": {"1": True, "true": True, "0": False, "false": False}.__getitem__,
-    "log_ttl_seconds": _seconds_or_none,
-    "head_ttl_seconds": _seconds_or_none,
-    "orphan_ttl_seconds": _seconds_or_none,
-    "timeout_seconds": float,
-    "patience_seconds": float,
-}
 
 
 class RedisCheckpointStore(SlotMethods):
@@ -145,9 +123,10 @@ class RedisCheckpointStore(SlotMethods):
 
     Args:
         where: `redis://`, `rediss://`, `redis+sentinel://host:26379/mymaster`, `redis+cluster://`,
+            whose options are those of a connection (other arguments of the store are given here);
             or a `redis.Redis` (also one of a `Sentinel`) or `RedisCluster`, whose settings are
             taken over; the connections are our own.
-        prefix: what all keys begin with.
+        prefix: what all keys begin with; without colons and braces.
         log_ttl_seconds: how long the entries of an ended run stay; `None` (`none` in a URL) is for
             ever, and so are those of a run that ended with a call in doubt.
         head_ttl_seconds: how long its head stays, and with it its result.
@@ -193,7 +172,9 @@ class RedisCheckpointStore(SlotMethods):
             ),
             on_failover=on_failover,
             strict=strict,
-            patience=Patience(timeout_seconds, patience_seconds),
+            patience=patience_of(
+                timeout_seconds=timeout_seconds, patience_seconds=patience_seconds
+            ),
             clock=None if clock is None else StoreClock(clock),
             lane=lane,
         )
@@ -378,6 +359,7 @@ class RedisCheckpointStore(SlotMethods):
                 maxmemory_policy=state.setting("maxmemory-policy"),
                 replicas=state.replicas,
                 version=state.version,
+                no_appendfsync_on_rewrite=state.setting("no-appendfsync-on-rewrite"),
             )
             for state in states
         ]

@@ -103,6 +103,17 @@ local function put(head, fields)
   if #changed > 0 then redis.call('HSET', KEYS[1], unpack(changed)) end
 end
 
+-- End the script unless these arguments are lifetimes in ms that PEXPIRE takes, before any write.
+local LONGEST_MS = 4e12
+local function check_lifetimes(first, last)
+  for at = first, last do
+    local ms = tonumber(ARGV[at])
+    if not (ms and ms >= 0 and ms <= LONGEST_MS) then
+      error('ARGV[' .. at .. '] is no lifetime, nothing was written')
+    end
+  end
+end
+
 local function expire(key, ms)
   if ms == '0' then
     redis.call('PERSIST', key)

@@ -4,6 +4,7 @@
 -- or '', [9] an epoch that the new one must exceed, [10] to [12] see `keep`
 -- Returns granted, took over ('1' or '0'), head | in_use, head | what `unusable` and `doubtful` say.
 
+check_lifetimes(10, 12)
 local head = load()
 local verdict = unusable(head) or doubtful(head)
 if verdict then return verdict end

@@ -5,6 +5,7 @@
 -- Returns written, what has changed of the head, start and due time before | there, head |
 -- refused, head or nil | what `unusable` and `doubtful` say.
 
+check_lifetimes(9, 11)
 local head = load()
 local verdict = unusable(head) or doubtful(head)
 if verdict then return verdict end

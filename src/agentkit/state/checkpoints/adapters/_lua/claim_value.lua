@@ -2,6 +2,7 @@
 -- ARGV[5] token of the claimant, [6] for how long
 -- Returns ours | taken, token of the claimant, value or nil.
 
+check_lifetimes(6, 6)
 local token, value, until_ms, until_wall_ms =
   unpack(redis.call('HMGET', KEYS[1], 'token', 'value', 'until_ms', 'until_wall_ms'))
 if token and not (WALL >= tonumber(until_wall_ms) and NOW >= tonumber(until_ms)) then

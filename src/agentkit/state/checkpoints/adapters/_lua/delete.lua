@@ -3,6 +3,7 @@
 -- ARGV[6] token of this request
 -- Returns deleted | absent | in_use, head | newer, format.
 
+check_lifetimes(5, 5)
 local known = redis.call('GET', KEYS[3]) or ''
 -- A run that was begun since the first attempt is another one.
 if string.match(known, ' (.+)$') == ARGV[6] then return {'deleted'} end

@@ -3,6 +3,7 @@
 -- Returns renewed, seq, expiry or '' if the run wants no worker | lost, seq or '0' |
 -- what `unusable` and `doubtful` say.
 
+check_lifetimes(8, 10)
 local head = load()
 if not head then return {'lost', '0'} end
 local verdict = unusable(head) or doubtful(head)
