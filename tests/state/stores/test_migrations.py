@@ -134,8 +134,8 @@ async def test_an_older_release_refuses_a_newer_store(tmp_path: Path) -> None:
     assert before == contents(tmp_path)
 
 
-async def test_of_twenty_that_begin_at_once_each_step_is_done_once(tmp_path: Path) -> None:
-    """They wait for one another, and all of them go on with the newest schema."""
+async def test_f102_of_twenty_that_begin_at_once_each_step_is_done_once(tmp_path: Path) -> None:
+    """F102: they wait for one another, and all of them go on with the newest schema."""
     path = tmp_path / "runs.db"
     await _old_store(path)
     starters = [child(OPENS, path, 0) for _ in range(20)]
@@ -154,8 +154,8 @@ async def test_of_twenty_that_begin_at_once_each_step_is_done_once(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_a_migration_that_is_killed_is_carried_on(tmp_path: Path) -> None:
-    """SIGKILL at each statement: what was filled stays filled, and the next opener ends it."""
+async def test_f102_a_migration_that_is_killed_is_carried_on(tmp_path: Path) -> None:
+    """F102: SIGKILL at each statement; what was filled stays so, and the next opener ends it."""
     killed = 0
     for number in range(8, 100, 3):
         path = tmp_path / f"runs-{number}.db"
