@@ -39,7 +39,7 @@ SINCE = {
     "PEXPIRE": "2.6",
     "PING": "1.0",
     "RPUSH": "2.4",
-    "SCAN": "2.8",
+    "SCAN": "6.0",
     "SCRIPT LOAD": "2.6",
     "SET": "2.6",
     "TIME": "2.6",
@@ -53,7 +53,9 @@ SINCE = {
     "ZREMRANGEBYSCORE": "1.2",
     "ZSCORE": "1.2",
 }
-"""`ZADD` has LT since 6.2, `ZRANGE` BYSCORE, BYLEX and LIMIT; `SET` has PX since 2.6."""
+"""`ZADD` has LT since 6.2, `ZRANGE` BYSCORE, BYLEX and LIMIT; `SCAN` has TYPE since 6.0, `SET` PX
+since 2.6.
+"""
 
 NEWER = r"\b(EXAT|PXAT|KEEPTTL|EXPIRETIME|SINTERCARD|LMPOP|ZMPOP|FCALL|setresp)\b|^#!|acl_check_cmd"
 """Options and features of scripts that came later, or that Valkey and managed services lack."""
