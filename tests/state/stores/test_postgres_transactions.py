@@ -212,6 +212,11 @@ async def test_nobody_takes_the_run_nor_leaves_a_note_while_the_tool_works(
         await store.aclose()
 
 
+REPLACES = (
+    "CREATE OR REPLACE FUNCTION {s}.agentkit_now(given_ms bigint) RETURNS bigint LANGUAGE sql AS "
+    "'SELECT 1::bigint'"
+)
+
 REFUSED = [
     "BEGIN",
     "begin isolation level serializable",
@@ -260,8 +265,8 @@ REFUSED = [
     "WITH x AS (DELETE FROM {s}.agentkit_value RETURNING 1) SELECT * FROM x",
     "CREATE INDEX mine ON {s}.agentkit_entry (seq)",
     "SELECT {s}.agentkit_entomb(''::bytea, '', '', 0, 0, 0)",
-    "CREATE OR REPLACE FUNCTION {s}.agentkit_now(given_ms bigint) RETURNS bigint LANGUAGE sql AS "
-    "'SELECT 1::bigint'",
+    "ALTER FUNCTION {s}.agentkit_now RENAME TO mine",
+    REPLACES,
     "ALTER FUNCTION {s}.agentkit_now(bigint) STABLE",
     "DROP FUNCTION {s}.agentkit_now(bigint)",
     "INSERT INTO {s}.payment VALUES (1); COMMIT",
