@@ -187,15 +187,23 @@ class Dialled:
         self._reached = False
 
     def take(self) -> Db:
-        """See `Source.take`. A server that was there once is waited for while it restarts."""
-        db = self._connect()
-        try:
-            self.prepare(db)
-        except BaseException:
-            db.close()
-            raise
-        self._reached = True
-        return db
+        """See `Source.take`. A server that was there once is waited for while it restarts, and so
+        is one that ends new connections before they were looked at.
+        """
+        until = self._clock.elapsed() + CONNECT_SECONDS
+        while True:
+            db = self._connect()
+            try:
+                self.prepare(db)
+            except BaseException as error:
+                db.close()
+                broke = self._reached and is_lost(error) and not isinstance(error, NoAnswer)
+                if not broke or self._clock.elapsed() >= until:
+                    raise
+                threading.Event().wait(_PAUSES_SECONDS[0])
+            else:
+                self._reached = True
+                return db
 
     def give(self, db: Db) -> None:
         """See `Source.give`."""
