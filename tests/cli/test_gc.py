@@ -143,6 +143,7 @@ def test_a_run_that_ended_in_doubt_goes_only_when_it_is_named(shell: Shell) -> N
     assert 0 == _heads(path)["i1"][3]
 
 
+@pytest.mark.slow
 def test_a_gc_that_is_killed_leaves_each_run_whole_a_tombstone_or_gone(shell: Shell) -> None:
     """At each write; the next one ends it."""
     for run in ("d1", "d2"):

@@ -15,7 +15,7 @@ def kinds(shell: Shell) -> list[str]:
 @pytest.mark.parametrize(
     ("agent", "task", "hold", "mark", "outcome"),
     [
-        ("looker", "Look at a.", "hold-model", "asked", None),
+        pytest.param("looker", "Look at a.", "hold-model", "asked", None, marks=pytest.mark.slow),
         ("looker", "Look at a.", "hold-tool", "looking", "cancelled"),
         ("sender", "Send a.", "hold-send", "sending", "in_doubt"),
     ],

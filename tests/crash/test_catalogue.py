@@ -263,7 +263,7 @@ def test_f019_a_hanging_call_holds_nothing_back(jobs: ForkServer, tmp_path: Path
     assert [1] * 5 == [case.runs_of(item) for item in "abcde"]
 
 
-@pytest.mark.parametrize("tool", ["keyed", "plain"])
+@pytest.mark.parametrize("tool", [pytest.param("keyed", marks=pytest.mark.slow), "plain"])
 def test_f045_three_effects_in_one_turn_happen_once_each_wherever_the_worker_dies(
     jobs: ForkServer, tmp_path: Path, tool: str
 ) -> None:

@@ -37,6 +37,7 @@ def _interrupt_at(
     return bool(reached)
 
 
+@pytest.mark.slow
 def test_f066_sigint_at_every_border_leaves_the_run_resumable_and_released(
     campaign: Campaign,
 ) -> None:
@@ -101,7 +102,8 @@ def _break_after(path: Path, number: int) -> bool:
     return left
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_f066_a_signal_that_nobody_handles_is_as_a_crash(campaign: Campaign, name: str) -> None:
     """F066: the library installs no handler; a worker that SIGTERM ends, at whichever border, is
     proved dead at once.

@@ -17,7 +17,14 @@ PAGES = sorted(
     if page.stem not in ON_SERVERS
 )
 
-LONG = {"crash-test-your-agent", "back-up-and-move", "run-a-worker"}
+LONG = {
+    "answer-from-the-command-line",
+    "back-up-and-move",
+    "crash-test-your-agent",
+    "own-store",
+    "retention",
+    "run-a-worker",
+}
 """Pages that are read among the slow tests."""
 
 

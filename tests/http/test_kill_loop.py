@@ -13,6 +13,9 @@ from tests.http.kit import APIS, Api
 NOTES = {"note:before", "note:after"}
 """Passed only by a worker that brings the answer to a question."""
 
+QUICK = {("anthropic", True), ("openai", False)}
+"""Of each API one kind of answer that is not left to the slow tests."""
+
 every_kind_of_answer = pytest.mark.parametrize(
     ("api", "stream"), [(api, stream) for api in APIS for stream in (True, False)]
 )
@@ -23,7 +26,14 @@ def _known(stream: bool) -> set[str]:
     return set(BORDERS) if stream else set(BORDERS) - {"model:delta"}
 
 
-@every_kind_of_answer
+@pytest.mark.parametrize(
+    ("api", "stream"),
+    [
+        pytest.param(api, stream, marks=[] if (api, stream) in QUICK else [pytest.mark.slow])
+        for api in APIS
+        for stream in (True, False)
+    ],
+)
 def test_a_run_over_http_survives_a_kill_at_each_kind_of_border(
     server: ForkServer, tmp_path: Path, api: Api, stream: bool
 ) -> None:

@@ -83,6 +83,7 @@ async def test_output_beyond_the_limit_is_read_and_dropped() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_whole_group_is_killed_when_its_time_is_over(tmp_path: Path) -> None:
     """What the command has started goes with it; what it did until then is not known."""
     note = tmp_path / "child"

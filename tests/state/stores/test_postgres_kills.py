@@ -107,6 +107,7 @@ def wait_for_the_dead(desk: Desk) -> None:
     desk.sql("SELECT 1 FROM {s}.agentkit_run FOR UPDATE")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_effect_and_entry_or_neither(desk: Desk) -> None:
     """Wherever SIGKILL meets it; the next worker goes on behind what is there."""
     kill_workers(desk, kills=8, seed=1)
