@@ -7,12 +7,15 @@ import shlex
 import subprocess
 import sys
 import time
+import unicodedata
 
 import pytest
 from click.testing import CliRunner
 
 from agentkit.cli.app import cli
 from agentkit.cli.output import escape, shorten
+from agentkit.cli.questions import asked_lines
+from agentkit.core.contracts.types import Question
 from tests.cli.kit import Shell
 from tests.docs.cli_page import commands
 
@@ -41,29 +44,66 @@ agent = Agent("nasty", FakeLLM(say), cognition=ReActCognition([echo]))
 """
 
 
+UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
+IGNORABLE = {
+    *{0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0},
+    *range(0x180B, 0x1810),
+    *range(0xFE00, 0xFE10),
+    *range(0xE0100, 0xE01F0),
+}
+
+
 def _is_harmless(text: str) -> bool:
-    """No control character but tab and newline, no mark that turns or breaks lines."""
-    turning = {0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF}
+    """No control character but tab and line feed, and nothing that cannot be seen."""
     return not any(
-        (ord(c) < 0x20 and c not in "\t\n") or 0x7F <= ord(c) < 0xA0 or ord(c) in turning
+        (unicodedata.category(c) in UNSEEN and c not in "\t\n ") or ord(c) in IGNORABLE
         for c in text
     )
 
 
-def test_escape_leaves_no_control_and_no_turning_mark() -> None:
-    """Every code point of the first plane, and lone surrogates, come out printable as UTF-8."""
-    for code in range(0x10000):
-        out = escape(chr(code))
-        assert _is_harmless(out)
-        assert out.encode()
+def test_escape_leaves_nothing_that_acts_or_is_not_seen() -> None:
+    """Every code point of the first plane, those for tags and variants, and lone surrogates come
+    out printable as UTF-8, each as another text.
+    """
+    codes = [*range(0x10000), *range(0xE0000, 0xE0200)]
+
+    shown = [escape(chr(code)) for code in codes]
+
+    assert all(_is_harmless(out) for out in shown)
+    assert all(out.encode() for out in shown)
+    assert len(codes) == len(set(shown))
     assert "\\U000e0041" == escape("\U000e0041")
     assert "plain, \u00fc, \U0001f600\n\tkept" == escape("plain, \u00fc, \U0001f600\n\tkept")
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [*"\u200b\u200c\u200d\u2060\u00ad\u034f\u3164\ufe0f\u115f\u2800\u00a0\u3000", "\U000e0100"],
+    ids=ascii,
+)
+def test_what_cannot_be_seen_makes_two_texts_look_different(hidden: str) -> None:
+    """Joiners, soft hyphens, fillers, variation selectors and foreign blanks are shown escaped."""
+    shown = escape(f"INV{hidden}7")
+
+    assert ascii(hidden)[1:-1] == shown[3:-1]
+
+
 def test_shorten_gives_one_line() -> None:
-    """White space of all kinds becomes one space; what is cut off ends in an ellipsis."""
-    assert "a b c" == shorten("a\n\r b\u2028c")
+    """White space of ASCII becomes one space, all other is shown; what is cut off ends in an
+    ellipsis.
+    """
+    assert "a b\\u2028c" == shorten("a\n\r b\u2028c")
     assert "aaa…" == shorten("a" * 9, 4)
+
+
+def test_choices_are_shown_with_all_their_blanks() -> None:
+    """Two choices that differ in their blanks only are shown as two."""
+    schema = '{"enum":["a  b","a b"]}'
+    asked = Question("q1", "input", "ask", "ask", "{}", "", ("answer",), "Which?", schema=schema)
+
+    lines = list(asked_lines(asked, title="q1"))
+
+    assert f"  answers: answer {schema}" in lines
 
 
 def test_hostile_text_never_acts_on_the_terminal(shell: Shell) -> None:

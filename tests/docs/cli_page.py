@@ -26,7 +26,8 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
   that is what the model said last, and the exit code tells. What happens on the way, and what an
   agent's module and tools print, goes to standard error.
 - What models, tools and users wrote is escaped: no control sequence and no mark that turns the
-  writing direction reaches the terminal. `NO_COLOR` is honoured.
+  writing direction reaches the terminal, and what cannot be seen is shown as `\\u200b`: joiners,
+  fillers, variation selectors, blanks other than the space. `NO_COLOR` is honoured.
 - SIGINT and SIGTERM end a worker in order: what is under way has `--grace` seconds to end, its
   lease is released, the run is resumable at once, and the exit code is 130. The second signal
   stops it. `worker` leaves with 0 after SIGTERM.
@@ -35,9 +36,9 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
 - `resume` imports the agent that the run was started with only from the current folder; name any
   other with `--agent`, and that of a run which Python started too. It uses the prompt, tools and
   model that were recorded, and warns where the agent has changed since.
-- `resume` carries a parked run on at once, and asks on where it is suspended; `unpark`, `approve` and
-  its likes, `send` and `tool settle` only write down what somebody says, so that any worker can go on
-  later. They need the store and not the agent.
+- `resume` carries a parked run on at once, and asks on where it is suspended; `unpark`, `approve`
+  and its likes, `send` and `tool settle` only write down what somebody says, so that any worker can
+  go on later. They need the store and not the agent.
   `resume --answer` answers a question that was asked; `tool settle` settles also a call that nobody
   has asked about yet.
 """

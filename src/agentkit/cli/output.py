@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -29,22 +31,29 @@ __all__ = [
     "to_plain",
 ]
 
-_ESCAPED = {
-    code: f"\\x{code:02x}"
-    for code in (*range(0x20), *range(0x7F, 0xA0))
-    if code not in (0x09, 0x0A)
-}
-# Marks that turn the writing direction can make an approved text read as another one, line and
-# paragraph separators can forge a line of our own, and tag characters are read by models alone.
-_MARKS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
-_ESCAPED |= {code: f"\\u{code:04x}" for code in _MARKS}
-_ESCAPED |= {code: f"\\U{code:08x}" for code in range(0xE0000, 0xE0080)}
+_SUSPECT = re.compile(r"[^\t\n\x20-\x7e]")
+# What is seen as nothing, as a blank that is none, or not as itself: controls, marks that turn the
+# writing direction, tag characters, line and paragraph separators, blanks of other widths, private
+# and unassigned code points. With them two texts look alike, or one of them forges a line of ours.
+_UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
+# Those that other categories hide: the rest of Unicode's Default_Ignorable_Code_Point, and the
+# empty Braille cell.
+_IGNORABLE = frozenset(
+    (
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800),
+        *range(0x180B, 0x1810),
+        *range(0xFE00, 0xFE10),
+        *range(0xE0100, 0xE01F0),
+    )
+)
+_WHITE = re.compile(r"[ \t\n\r\f\v]+")
 
 
 def escape(text: str) -> str:
-    """`text` without raw control sequences: what a model or tool wrote cannot act on a terminal."""
-    printable = text.translate(_ESCAPED)
-    return printable.encode("utf-8", "backslashreplace").decode()
+    """`text` as it can be seen: nothing in it acts on a terminal, and no two texts look alike for
+    characters that are shown as nothing or as a blank. Tabs and line feeds stay.
+    """
+    return _SUSPECT.sub(_as_seen, text)
 
 
 def shorten(text: str, limit: int = 100) -> str:
@@ -54,8 +63,10 @@ def shorten(text: str, limit: int = 100) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` with every run of white space made one space."""
-    return " ".join(text.split())
+    """`text` with every run of ASCII white space made one space; other blanks are left for `escape`
+    to show.
+    """
+    return _WHITE.sub(" ", text).strip(" ")
 
 
 def say(text: str, *, error: bool = False) -> None:
@@ -124,6 +135,12 @@ def ago(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{max(int(seconds), 0)}s"
+
+
+def _as_seen(found: re.Match[str]) -> str:
+    """A character itself, or its escape where it would not be seen."""
+    seen = unicodedata.category(found[0]) not in _UNSEEN and ord(found[0]) not in _IGNORABLE
+    return found[0] if seen else found[0].encode("unicode_escape").decode()
 
 
 def _console() -> Console:

@@ -14,7 +14,7 @@ def asked_lines(question: Question, *, title: str) -> Iterator[str]:
     """Lines: why somebody is asked, the whole call, what may be answered and until when."""
     yield f"{title}: {one_line(question.prompt)}"
     yield f"  call:    {one_line(question.tool)} {question.arguments}"
-    schema = f" {one_line(question.schema)}" if question.schema else ""
+    schema = f" {question.schema}" if question.schema else ""
     yield f"  answers: {', '.join(question.answers)}{schema}"
     if question.deadline:
         yield f"  until:   {at_time(question.deadline)}, then {question.on_deadline}"
