@@ -560,8 +560,17 @@ async def test_sys_exit_in_a_thread_is_the_tools_error() -> None:
     assert CallResult("error", "SystemExit: 3") == await call(leave)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_leaving_from_an_async_tool_leaves(error: BaseException) -> None:
-    """In the loop, the process is asked to end: nothing is recorded."""
-    with pytest.raises(type(error)):
-        asyncio.run(call(raising(error, is_async=True)))
+async def test_sys_exit_in_an_async_tool_is_the_tools_error() -> None:
+    """As in a thread: a parser of arguments that gives up ends no worker, and no other run."""
+
+    @tool(side_effecting=True)
+    async def leave() -> None:
+        sys.exit(3)
+
+    assert CallResult("error", "SystemExit: 3") == await call(leave)
+
+
+def test_an_interrupt_in_an_async_tool_leaves() -> None:
+    """In the loop, a person asks the process to end: nothing is recorded."""
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(call(raising(KeyboardInterrupt(), is_async=True)))

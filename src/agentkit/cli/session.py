@@ -12,7 +12,8 @@ from shlex import join
 from typing import NoReturn
 
 from agentkit.agents.draining import drain
-from agentkit.cli.exits import INTERRUPTED, exit_code_of
+from agentkit.cli.exits import FAILED, INTERRUPTED, exit_code_of
+from agentkit.cli.loop import CommandLoop
 from agentkit.cli.output import emit_json, one_line, say, to_plain
 from agentkit.core.contracts.errors import (
     AgentkitError,
@@ -56,7 +57,8 @@ def run_command(
     """Open the store, run `work` on it, close it, and leave with what it says.
 
     SIGTERM and SIGINT end the work in order: what runs is left resumable with its lease released,
-    at once, or when what is under way has ended within `grace_seconds`; the second one stops it.
+    at once, or when what is under way has ended within `grace_seconds`; the second one stops it,
+    the third does what it does by default. A tool that does not let go ends with the process.
     Errors of ours become one paragraph (or one JSON object) and an exit code.
 
     Args:
@@ -70,19 +72,25 @@ def run_command(
         on_signal: is given each signal; true where `work` ends by itself because of it.
     """
     warnings.showwarning = _show_warning
+    loop = CommandLoop()
+    work_on = _interruptible(
+        store_url, work, creates=creates, grace_seconds=grace_seconds, on_signal=on_signal
+    )
+    code = FAILED
     try:
-        code = asyncio.run(
-            _interruptible(
-                store_url, work, creates=creates, grace_seconds=grace_seconds, on_signal=on_signal
-            )
-        )
-    except RunInterrupted:
-        leave_interrupted(left_behind, as_json=as_json)
-    except AgentkitError as error:
-        leave_with(error, as_json=as_json)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        leave_interrupted(left_behind, as_json=as_json)
-    sys.exit(code)
+        try:
+            sys.exit(loop.run(work_on))
+        except AgentkitError as error:
+            if not isinstance(error, RunInterrupted):
+                leave_with(error, as_json=as_json)
+            leave_interrupted(left_behind, as_json=as_json)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            leave_interrupted(left_behind, as_json=as_json)
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else FAILED
+        raise
+    finally:
+        loop.leave(code)
 
 
 def leave_with(error: AgentkitError, *, as_json: bool) -> NoReturn:
@@ -142,7 +150,14 @@ async def _interruptible(
     task = asyncio.current_task()
     left = [grace_seconds] if grace_seconds > 0 else []
 
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    heard: list[int] = []
+
     def stop(number: int) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            for one in numbers:
+                loop.remove_signal_handler(one)
         if on_signal(number):
             return
         if left and drain(grace_seconds=(seconds := left.pop())):
@@ -151,7 +166,7 @@ async def _interruptible(
         elif task is not None:
             task.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         loop.add_signal_handler(number, stop, number)
     store = open_store(store_url or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     try:

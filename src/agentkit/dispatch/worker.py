@@ -31,6 +31,7 @@ from agentkit.dispatch.suspects import Suspects
 from agentkit.state.checkpoints.adapters import open_store
 from agentkit.state.journal.drives import drives_of, known
 from agentkit.state.journal.owner import is_dead
+from agentkit.tools.execute import left_behind
 
 __all__ = [
     "CONCURRENCY",
@@ -118,8 +119,9 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop` is called, or there is nothing left to do `until_idle`.
 
-        When this returns, or is cancelled, no run is held any more. A store that does not answer is
-        waited for, once it has answered.
+        When this returns, or is cancelled, no run is held any more, unless it did not let go of its
+        task within `LEAVE_SECONDS`; a tool that ignores its cancellation may go on. A store that
+        does not answer is waited for, once it has answered.
 
         Raises:
             StoreError: the store did not answer at the beginning, or cannot be used at all.
@@ -138,7 +140,7 @@ class Worker:
             await self._cut_off()
             if self._owns_store:
                 await self._store.aclose()
-        self._tell(WorkerEvent("stopped", "stopped; no run is held here any more"))
+        self._tell(WorkerEvent("stopped", self._how_left()))
 
     def stop(self, *, grace_seconds: float | None = None) -> None:
         """Take no run any more, and leave those that are driven: acts under way have the grace to
@@ -276,4 +278,11 @@ class Worker:
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
-            await asyncio.wait([*self._tasks.values()])
+            await asyncio.wait([*self._tasks.values()], timeout=LEAVE_SECONDS)
+
+    def _how_left(self) -> str:
+        held = [f"run {run!r}" for _, run in self._tasks]
+        stuck = sorted({*held, *left_behind().values()} - {""})
+        if not stuck:
+            return "stopped; no run is held here any more"
+        return f"stopped; goes on here until the process ends: {', '.join(stuck)}"

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future as ThreadFuture
+from contextvars import ContextVar
 
 from agentkit.core.contracts.ports import ToolThreads
 from agentkit.tools.context import ToolContext
@@ -16,13 +17,16 @@ from agentkit.tools.decorator import Tool
 from agentkit.tools.outcome import Ended, store_fault
 from agentkit.tools.waiting import AttemptLeft
 
-__all__ = ["CANCEL_GRACE_SECONDS", "Attempt", "HeldBack"]
+__all__ = ["CANCEL_GRACE_SECONDS", "Attempt", "HeldBack", "call_under_way", "left_behind"]
 
 CANCEL_GRACE_SECONDS = 0.5
 """How long a cancelled async tool may take to clean up before it is left behind."""
 
-_LEFT_BEHIND: set[asyncio.Future[object]] = set()
-"""Tasks nobody waits for any more; a loop itself holds its tasks only weakly."""
+call_under_way: ContextVar[str] = ContextVar("call_under_way")
+"""Within a tool, and what it starts: which tool of which run, in words."""
+
+_LEFT_BEHIND: dict[asyncio.Future[object], str] = {}
+"""Tasks nobody waits for any more, and of which call; a loop itself holds its tasks only weakly."""
 
 _IN_THREADS: dict[str, ThreadFuture[Ended]] = {}
 """Calls that a thread of this process works on, by idempotency key."""
@@ -52,8 +56,8 @@ class Attempt:
             after the attempt was made; may refuse by raising. `HeldBack` means that it was not run.
         report: hears once how the attempt ended, in this loop. An exception is no outcome of the
             tool: the store failed under `ToolContext.record` (`StoreError`) or this run's state
-            forbids going on (`RunError`), whatever the tool made of that; or the process is told
-            to leave.
+            forbids going on (`RunError`), whatever the tool made of that; or a person interrupts
+            the process.
         late: hears, in this loop, how the tool itself ended, where it was left behind before.
     """
 
@@ -78,6 +82,7 @@ class Attempt:
         self._report: Callable[[Ended | BaseException], None] | None = report
         self._late = late
         self._key = key
+        self._words = f"{tool.name} of run {context.run_id!r}"
         self._earlier = _IN_THREADS.get(key)
         self._timed_out = False
         self._timer: asyncio.TimerHandle | None = None
@@ -106,14 +111,14 @@ class Attempt:
                 await asyncio.wait(tasks, timeout=CANCEL_GRACE_SECONDS)
         finally:
             for attempt, task in zip(running, tasks, strict=True):
-                _leave(task)
+                _leave(task, attempt._words)  # noqa: SLF001 - our own
                 attempt._report = None  # noqa: SLF001 - our own; from here on its end comes late
 
     def leave(self) -> None:
         """End it now, because it waits: whatever it makes of that, nothing is heard of it."""
         self._context.leave()
         self._report = self._late = None
-        _leave(self._cancel())
+        _leave(self._cancel(), self._words)
 
     def _cancel(self) -> asyncio.Task[None]:
         self._stop_timer()
@@ -121,11 +126,12 @@ class Attempt:
         return self._task
 
     async def _run(self, call: Callable[[], object]) -> None:
+        call_under_way.set(self._words)
         try:
             ended = await self._end_of(call)
         except BaseException as exc:  # whoever hears of it raises it
             self._tell(exc)
-            if isinstance(exc, KeyboardInterrupt | SystemExit):
+            if isinstance(exc, KeyboardInterrupt):
                 raise
         else:
             self._tell(self._faultless(ended))
@@ -199,12 +205,12 @@ class Attempt:
             return Ended(value=await value if inspect.isawaitable(value) else value)
         except HeldBack:
             return Ended(started=False, held=True)
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:  # a person's, where nothing else listens to signals
             raise
         except asyncio.CancelledError:
             error = asyncio.CancelledError("the tool cancelled itself")
             return Ended(error=error, timed_out=self._timed_out)
-        except BaseException as exc:  # noqa: BLE001 - the tool's own
+        except BaseException as exc:  # noqa: BLE001 - the tool's own, `sys.exit` included
             return Ended(error=exc, timed_out=self._timed_out)
         finally:
             self._stop_timer()
@@ -216,7 +222,7 @@ class Attempt:
 
     def _abandon(self) -> None:
         """The tool ignores its cancellation: report without it."""
-        _leave(self._task)
+        _leave(self._task, self._words)
         self._tell(Ended(timed_out=True, running=True))
 
     def _stop_timer(self) -> None:
@@ -313,13 +319,20 @@ class _ThreadAttempt:
         return ended
 
 
-def _leave(future: asyncio.Future[object] | asyncio.Future[Ended] | asyncio.Task[None]) -> None:
+def left_behind() -> dict[asyncio.Future[object], str]:
+    """Tasks that nobody waits for any more and that go on, and which call that is, in words."""
+    return _LEFT_BEHIND.copy()
+
+
+def _leave(
+    future: asyncio.Future[object] | asyncio.Future[Ended] | asyncio.Task[None], words: str = ""
+) -> None:
     """Keep what nobody waits for until it ends, and read its end so that nothing is logged."""
     kept: asyncio.Future[object] = future  # type: ignore[assignment]  # only its end matters
-    _LEFT_BEHIND.add(kept)
+    _LEFT_BEHIND[kept] = words
 
     def forget(done: asyncio.Future[object]) -> None:
-        _LEFT_BEHIND.discard(done)
+        _LEFT_BEHIND.pop(done, None)
         if not done.cancelled():
             done.exception()
 
