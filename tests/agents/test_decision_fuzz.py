@@ -191,6 +191,9 @@ async def _assert_nonsense_changes_nothing(
         assert (name,) == repeated.repeated
         with pytest.raises(AlreadyDecided):
             await record_decisions(bank.store, RUN, {name: _other(decision)}, clock=bank.clock)
+        [label] = [one.call_id for one in questions if one.id == name]
+        again = await record_decisions(bank.store, RUN, {label: decision}, clock=bank.clock)
+        assert (name,) == again.repeated
 
     assert (before, log) == (await kinds_of(bank.store), bank.log)
 
@@ -292,6 +295,31 @@ async def test_f008_f022_f033_each_decision_does_its_own_and_nothing_else_does_a
         assert len(set(bank.log)) == len(bank.log)
         assert len(await bodies_of(bank.store, e.Decided)) <= many
         await bank.assert_sound()
+
+
+async def test_f022_labels_said_again_at_any_time_move_no_other_call() -> None:
+    """A provider that calls the calls of each answer the same: what is said by a label is about the
+    first question of that label, whenever and however often it comes again.
+    """
+    for words in itertools.product(("approve", "reject"), repeat=3):
+        bank = Bank(1)
+        turns = [calls(call("pay", call_id="c0", number=at)) for at in range(3)]
+        ctx = context(then(turns), bank.store, clock=bank.clock)
+        result = await bank.agent().run(TASK, ctx)
+        for at, word in enumerate(words):
+            assert result.suspended is not None
+            [question] = result.suspended.questions
+            name = question.id if at else "c0"
+            result = await bank.agent().resume(RUN, {name: word}, ctx)
+            before = await kinds_of(bank.store)
+            again = await record_decisions(bank.store, RUN, {"c0": words[0]})
+            with pytest.raises(AlreadyDecided):
+                await record_decisions(bank.store, RUN, {"c0": _other(words[0].title())})
+            assert 1 == len(again.repeated)
+            assert before == await kinds_of(bank.store)
+
+        expected = [f"pay {at}" for at, word in enumerate(words) if word == "approve"]
+        assert ("done", expected) == (result.output, bank.log)
 
 
 async def test_a_decision_of_another_run_is_none_of_this_one() -> None:

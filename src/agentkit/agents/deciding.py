@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agentkit.agents.decisions import Check, by_question, check_decisions, fits_definition
@@ -44,8 +44,9 @@ async def record_decisions(
     Args:
         port: the store, looking at the run's scope.
         run_id: the run.
-        decisions: by question id, or by the provider's id of the call while exactly one open
-            question carries that; see `Decision`. A word stands for a decision without a value.
+        decisions: by question id, or by the provider's id of the call, which names the first
+            question of the run that carries it; see `Decision`. A word stands for a decision
+            without a value.
         clock: for deadlines, and the time shown beside the note.
         chance: makes the note's id.
         digest: of what was shown, or its beginning: nothing else is decided. Empty for anything.
@@ -60,12 +61,14 @@ async def record_decisions(
     """
     time = clock or SystemClock()
     state = await load_known(port, run_id)
+    asked, seen = by_question(state, decisions), _digests(state)
     repeated: tuple[str, ...] = ()
 
     def notes(newest: RunState) -> Sequence[e.Body]:
         nonlocal repeated
-        asked, now_ms = by_question(newest, decisions), int(time.now() * 1000)
-        _check_shown(newest, asked, digest)
+        now_ms = int(time.now() * 1000)
+        _check_shown(newest, dict.fromkeys(asked, digest))
+        _check_shown(newest, seen)
         repeated = tuple(name for name in asked if name in newest.decided)
         fits = check or fits_definition(newest)
         return check_decisions(newest, asked, now_ms=now_ms, check=fits)
@@ -78,14 +81,19 @@ async def record_decisions(
     return Recorded(state, repeated)
 
 
-def _check_shown(state: RunState, asked: Collection[str], digest: str) -> None:
-    """Refuse to decide about something else than what was shown: the run may have been deleted and
+def _check_shown(state: RunState, seen: Mapping[str, str]) -> None:
+    """Refuse to decide about something else than what was seen: the run may have been deleted and
     begun anew under its id since.
     """
-    shown = {question.id: question.digest for question in state.questions}
-    shown |= {name: decided.digest for name, decided in state.decided.items()}
-    for name in asked:
-        now = shown.get(name, digest)
+    known = _digests(state)
+    for name, digest in seen.items():
+        now = known.get(name, digest)
         if not now.startswith(digest):
             message = f"run {state.run_id!r}: question {name} is about other arguments by now"
             raise StaleDecision(f"{message} (digest {now}, not {digest:.64}); look at it again")
+
+
+def _digests(state: RunState) -> dict[str, str]:
+    """What open and decided questions are about."""
+    shown = {question.id: question.digest for question in state.questions}
+    return shown | {name: decided.digest for name, decided in state.decided.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, cast
 
@@ -38,6 +39,8 @@ __all__ = [
 NEED_VALUE = ("done", "failed", "edit", "answer")
 """Answers that carry something: what happened, or the arguments to run with."""
 
+_QUESTION_ID = re.compile(r"q[0-9]+")
+
 Check: TypeAlias = Callable[[Question, Decision], None]
 """Refuses, by raising `InvalidDecision`, what the tool of a question could not be run with."""
 
@@ -53,8 +56,7 @@ def check_decisions(
 
     Args:
         state: of the run.
-        decisions: by the question's id, or by the provider's id of the call while exactly one open
-            question carries that.
+        decisions: by the question's id, see `by_question`.
         now_ms: the time in ms since the epoch; a question takes no decision after its deadline.
         check: asked about each new decision.
 
@@ -67,7 +69,7 @@ def check_decisions(
     """
     refuse_if_cancelled(state)
     notes = []
-    for question_id, given in by_question(state, decisions).items():
+    for question_id, given in decisions.items():
         earlier = state.decided.get(question_id)
         question = next((q for q in state.questions if q.id == question_id), None)
         decision = _answer(given) if _is_input(question, earlier) else None
@@ -118,7 +120,9 @@ def _check_fitting(state: RunState, question: Question, decision: Decision, *, n
 def by_question(
     state: RunState, decisions: Mapping[str, Decision | JSON]
 ) -> dict[str, Decision | JSON]:
-    """The decisions by question id, each question once.
+    """The decisions by question id, each question once. A provider's id of a call names the first
+    question of the run about such a call, whatever became of that: said again later, it is no word
+    about another call.
 
     Raises:
         InvalidDecision: they are no mapping, or two of them are about one question.
@@ -138,9 +142,14 @@ def by_question(
 
 
 def _question_id(state: RunState, name: str) -> str:
-    known = {question.id for question in state.questions} | state.decided.keys()
-    carrying = [question.id for question in state.questions if question.call_id == name]
-    return carrying[0] if name not in known and len(carrying) == 1 else name
+    """What `name` stands for: itself, where it is like the id of a question, which a provider may
+    imitate, or where it could mean more than one.
+    """
+    carrying = state.labelled.get(name, []) if name and not _QUESTION_ID.fullmatch(name) else []
+    alone = len(carrying) == 1 or (
+        carrying and carrying[0] not in {question.id for question in state.questions}
+    )
+    return carrying[0] if alone else name
 
 
 def _check_edit(state: RunState, question: Question, decision: Decision) -> None:

@@ -42,7 +42,7 @@ async def settle_call(
         port: the store, looking at the run's scope.
         run_id: the run.
         call: `turn.index` (as the timeline shows it), the id of its question, or the provider's
-            label where exactly one open call carries it.
+            label where no other call of the run has carried it.
         decision: `done` with what the tool returned, `failed` with why, `run_again` or `skip`.
         clock: for the time shown beside the note.
 
@@ -64,7 +64,7 @@ async def settle_call(
 
     def notes(now: RunState) -> list[e.Body]:
         refuse_if_cancelled(now)
-        newest = _same_attempt(found, now, call)
+        newest = _same_attempt(found, now, call, lane=lane)
         if newest.question is not None:
             return [*check_decisions(now, {newest.question.id: decision})]
         return [_reported(lane, newest, decision)]
@@ -126,36 +126,57 @@ async def unpark(
     )
 
 
-def _find(state: RunState, name: str) -> tuple[LaneState, CallState]:
-    """The open call of that name.
-
-    Raises:
-        InvalidDecision: there is none, or more than one.
-    """
-    calls = [
+def _open_calls(state: RunState) -> list[tuple[LaneState, CallState]]:
+    return [
         (lane, call)
         for lane in state.lanes.values()
         if lane.turn is not None and not lane.turn.closed
         for call in lane.turn.calls
         if call.question is not None or (not call.settled and call.doubtful(call.attempt))
     ]
-    found = [(lane, call) for lane, call in calls if name in _names(lane, call)]
+
+
+def _find(state: RunState, name: str) -> tuple[LaneState, CallState]:
+    """The open call of that name.
+
+    Raises:
+        InvalidDecision: there is none, or more than one.
+    """
+    calls = _open_calls(state)
+    found = [(lane, call) for lane, call in calls if name in _names(state, lane, call)]
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(f"{lane.turns}.{call.index} ({call.record.name})" for lane, call in calls)
     problem = "more than one open call is" if found else "no open call is"
+    raise _not_one(state, name, problem)
+
+
+def _not_one(state: RunState, name: str, problem: str) -> InvalidDecision:
+    calls = _open_calls(state)
+    shown = ", ".join(f"{lane.turns}.{call.index} ({call.record.name})" for lane, call in calls)
     open_ones = f"open calls: {shown}" if shown else "it has no call in doubt"
-    raise InvalidDecision(f"run {state.run_id!r}: {problem} named {name!r}; {open_ones}")
+    return InvalidDecision(f"run {state.run_id!r}: {problem} named {name!r}; {open_ones}")
 
 
-def _names(lane: LaneState, call: CallState) -> set[str]:
-    names = {f"{lane.turns}.{call.index}", call.record.id}
+def _names(state: RunState, lane: LaneState, call: CallState) -> set[str]:
+    """What the call goes by. A label that another one has carried too could have been meant for
+    that.
+    """
+    names = {f"{lane.turns}.{call.index}"}
+    label, turn = call.record.id, lane.turn
+    carrying = [one for one in turn.calls if one.record.id == label] if turn is not None else []
+    if label and len(carrying) == 1 and label not in state.labels:
+        names.add(label)
     return names if call.question is None else {*names, call.question.id}
 
 
-def _same_attempt(found: CallState, state: RunState, name: str) -> CallState:
-    """The open call of that name, if it is still the attempt that was `found`."""
-    _, newest = _find(state, name)
+def _same_attempt(found: CallState, state: RunState, name: str, *, lane: LaneState) -> CallState:
+    """The open call that was `found` in `lane`, if that is still its newest attempt."""
+    place = (lane.lane, lane.turns, found.index)
+    newest = next(
+        (one for at, one in _open_calls(state) if (at.lane, at.turns, one.index) == place), None
+    )
+    if newest is None:
+        raise _not_one(state, name, "no open call is")
     if newest.attempt != found.attempt:
         raise InvalidDecision(
             f"run {state.run_id!r}, call {name}: it was made again meanwhile (attempt "

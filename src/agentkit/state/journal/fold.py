@@ -73,6 +73,7 @@ def _model_answered(state: RunState, entry: e.Entry, body: e.ModelAnswered) -> N
         lane.transcript.repairs.append(f"entry {entry.seq}: calls before it had no result")
         _left(state, lane, before)
         lane.transcript.add_results(before.results)
+    state.labels.update(call.record.id for call in (before.calls if before is not None else ()))
     lane.turns = body.turn
     lane.failures.clear()
     lane.turn = TurnState(body)
@@ -102,6 +103,7 @@ def _question_asked(state: RunState, entry: e.Entry, body: e.QuestionAsked) -> N
     if call is None:
         return
     question = question_of(state.run_id, entry, body, call.record.id)
+    state.labelled.setdefault(question.call_id, []).append(question.id)
     if body.kind == "input":
         begin_input(call, body, question, seq=entry.seq)
         state.recoveries = 0
@@ -263,6 +265,10 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
         main = name == state.main_lane
         lane.fork(body.edits if main else (), said if main else "", seq=entry.seq)
     undecided = {question.id for question in state.questions}
+    state.labels.clear()
+    state.labelled.clear()  # what was said by these was said to the other run
+    for question in state.questions:
+        state.labelled.setdefault(question.call_id, []).append(question.id)
     state.decided = {asked: one for asked, one in state.decided.items() if asked not in undecided}
 
 

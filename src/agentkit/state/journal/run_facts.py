@@ -25,7 +25,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RunFacts:
-    """The facts of one run. Starts empty; only the fold writes."""
+    """The facts of one run. Starts empty; only the fold writes.
+
+    Attributes:
+        labels: what the provider called the calls of earlier turns.
+        labelled: by the provider's label of a call, the ids of all questions about such calls.
+    """
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -44,6 +49,8 @@ class RunFacts:
         self.carried_at = 0
         self.inherited = Usage()
         self.lanes: dict[str, LaneState] = {}
+        self.labels: set[str] = set()
+        self.labelled: dict[str, list[str]] = {}
         self.decided: dict[str, e.Decided] = {}
         self.refused: dict[str, e.Decided] = {}
         self.doubts: dict[tuple[str, int, int], tuple[str, int]] = {}
