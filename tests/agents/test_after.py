@@ -264,7 +264,7 @@ async def test_an_unfinished_conversation_is_not_carried_on() -> None:
         await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
     await agent.resume(RUN, {}, context(llm, store))
     await record_decisions(store, RUN, {questions[0].id: "approve"})
-    with pytest.raises(RunUnfinished, match="its worker is gone; resume it first") as left:
+    with pytest.raises(RunUnfinished, match="nobody works on it; resume it first") as left:
         await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
 
     assert ("suspended", questions) == (waits.value.status, waits.value.questions)

@@ -40,7 +40,7 @@ def test_show_and_runs_tell_where_a_fork_came_from(shell: Shell) -> None:
     assert {"run": "r1", "version": 1} == shown["forked_from"] == listed["r2"]["forked_from"]
     assert (0, 1) == (shown["usage"]["requests"], shown["usage_before_fork"]["requests"])
     assert listed["r1"]["forked_from"] is None
-    assert "interrupted" == listed["r2"]["status"]
+    assert "ready" == listed["r2"]["status"]
 
 
 def test_the_fork_of_a_waiting_run_says_what_it_waits_for(shell: Shell) -> None:

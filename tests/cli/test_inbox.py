@@ -151,6 +151,22 @@ def test_f029_decisions_are_written_down_without_the_agent_and_applied_later(
     assert "nothing waits for anybody" in office("approvals").err
 
 
+def test_an_answered_run_is_ready_and_nobody_is_said_to_have_died(office: Shell) -> None:
+    """Until a worker comes all three commands call it `ready`; a run whose worker died is not."""
+    office("approve", "w1", "q4")
+    office("answer", "w1", "q6", "red")
+
+    listed = office("runs").out
+    ready = office("runs", "--status", "ready", "--json").json
+    counts = office("status", "--json").json["runs"]
+
+    assert "it can go on: a worker or agentkit resume takes it up" in listed
+    assert "gone" not in listed
+    assert ["w1"] == [run["run"] for run in ready]
+    assert {"ready": 1} == {name: count for name, count in counts.items() if count}
+    assert "ready" == office("show", "w1", "--json").json["status"]
+
+
 def test_f042_of_two_who_decide_one_wins_and_the_other_is_told_who(office: Shell) -> None:
     """The same word again changes nothing, another one is refused, also after it was applied."""
     first = office("approve", "w1", "q4", "--by", "ann", "--note", "fine")

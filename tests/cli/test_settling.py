@@ -7,6 +7,8 @@ import pytest
 
 from tests.cli.kit import Shell, hear
 
+GOES_ON = "it can go on: a worker or agentkit resume takes it up"
+
 
 @pytest.fixture
 def doubtful(shell: Shell) -> Shell:
@@ -133,7 +135,7 @@ def test_a_parked_run_goes_on_once_it_is_unparked(shell: Shell) -> None:
     done = shell("run", "goes:agent", "Look.", "--run-id", "r1")
 
     assert (5, 0) == (parked.code, said.code)
-    assert ["interrupted"] == [run["status"] for run in runs]
+    assert [("ready", GOES_ON)] == [(run["status"], run["why"]) for run in runs]
     assert (2, True) == (again.code, "is not parked: it is running" in again.err)
     assert (0, "It is value of a\n") == (done.code, done.out)
     assert "unparked by ann it may take longer" in shell("show", "r1").out

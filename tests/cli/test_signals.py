@@ -28,7 +28,7 @@ def test_f066_a_signal_leaves_the_run_resumable_at_once(
     assert b"interrupted; the run is resumable: agentkit resume r1" in err
     assert b"Traceback" not in err
     listed = shell("runs", "--json").json
-    assert [("r1", "interrupted")] == [(run["run"], run["status"]) for run in listed]
+    assert [("r1", "ready")] == [(run["run"], run["status"]) for run in listed]
     resumed = shell("resume", "r1", "--wait", "0")
     assert (0, "It is value of a\n") == (resumed.code, resumed.out)
     kinds = [entry.get("why") for entry in shell("show", "r1", "--json").json["entries"]]

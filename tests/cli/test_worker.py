@@ -180,7 +180,7 @@ def test_f066_a_worker_that_is_told_to_stop_leaves_every_run_in_order(
     kinds = [entry["kind"] for entry in shell("show", "r1", "--json").json["entries"]]
     assert code == worker.returncode, err
     assert "tool_finished" in kinds
-    assert "interrupted" == _statuses(shell)["r1"]
+    assert "ready" == _statuses(shell)["r1"]
     assert 0 == shell("worker", "agents:looker", "agents:sender", "--until-idle").code
     assert {"r1": "done", "r2": "done"} == _statuses(shell)
     assert "a\n" == (shell.folder / "sent").read_text()

@@ -36,6 +36,9 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
 - `resume` imports the agent that the run was started with only from the current folder; name any
   other with `--agent`, and that of a run which Python started too. It uses the prompt, tools and
   model that were recorded, and warns where the agent has changed since.
+- `runs`, `status` and `show` call a run that nobody works on `ready` where it was answered,
+  unparked, forked or given back by a worker that was told to stop, or its time has come. It is
+  `interrupted` where its worker died. Either is taken up by `resume` or by any worker.
 - `resume` carries a parked run on at once, and asks on where it is suspended; `unpark`, `approve`
   and its likes, `send` and `tool settle` only write down what somebody says, so that any worker can
   go on later. They need the store and not the agent.

@@ -10,7 +10,7 @@ import msgspec
 from agentkit.cli.exits import OK, exit_code_of
 from agentkit.cli.output import ago, as_dict, emit_json, one_line, print_table, say, shorten
 from agentkit.cli.session import leave_with, run_command
-from agentkit.cli.statuses import STATUSES
+from agentkit.cli.statuses import LEFT_OPEN, STATUSES, status_in_head, status_in_list
 from agentkit.cli.timeline import in_doubt, is_tombstone, timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew
@@ -21,10 +21,8 @@ from agentkit.core.contracts.types import JSON, Scope
 from agentkit.core.runtime import SystemClock
 from agentkit.state.journal.codec import damaged, decode_rows
 from agentkit.state.journal.detail import Detail
-from agentkit.state.journal.drives import known
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import load_known
-from agentkit.state.journal.owner import is_dead
 
 __all__ = ["count_runs", "list_runs", "show_run"]
 
@@ -32,6 +30,11 @@ _PAGE = 500
 _LEFT = {
     "tombstone": "its entries are gone, its result is kept",
     "expired": "it has expired: its entries are gone, and it had not ended",
+}
+
+_NOBODY_AT_IT = {
+    "interrupted": "its worker is gone; resume it",
+    "ready": "it can go on: a worker or agentkit resume takes it up",
 }
 
 
@@ -122,7 +125,7 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
     head = await port.head(run_id)
     if head is not None and head.tombstone:
         state = await load_known(port, run_id)
-        return _Seen([], state, _status(state.status, live=False), None)
+        return _Seen([], state, state.status, None)
     rows: list[Row] = []
     while page := await port.read(run_id, after=len(rows), limit=_PAGE):
         rows += page
@@ -143,9 +146,10 @@ async def _see(port: JournalPort, run_id: str) -> _Seen:
             raise damaged(run_id, state.seq, "its checksum is not the one that the head tells")
     except (JournalDamaged, JournalTooNew) as error:
         damage = error
-    live = head is not None and _lives(head.owner, held=head.held)
-    status = _status(state.status, live=live) if damage is None else "damaged"
-    return _Seen(entries, state, status, damage)
+    if damage is not None:
+        return _Seen(entries, state, "damaged", damage)
+    status = status_in_head(head, state.status, now_ms=_now_ms())
+    return _Seen(entries, state, status, None)
 
 
 def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
@@ -162,7 +166,7 @@ def _seen_as_json(run_id: str, seen: _Seen) -> dict[str, JSON]:
         else _origin(forked.parent, forked.version),
         "usage_before_fork": as_dict(seen.state.inherited) if forked is not None else None,
         "questions": [as_dict(question) for question in seen.state.questions],
-        "in_doubt": [*in_doubt(seen.state)] if seen.status == "interrupted" else [],
+        "in_doubt": [*in_doubt(seen.state)] if seen.status in LEFT_OPEN else [],
         "entries": [_fact(entry) for entry in seen.entries],
     }
     if seen.damage is not None:
@@ -206,19 +210,12 @@ async def _bare(view: JournalPort, runs: Sequence[RunSummary]) -> dict[str, str]
     return bare
 
 
-def _status(status: str, *, live: bool) -> str:
-    return "interrupted" if status == "running" and not live else status
+def _now_ms() -> int:
+    return int(SystemClock().now() * 1000)
 
 
 def _shown_status(run: RunSummary) -> str:
-    return _status(run.summary.status, live=_lives(run.owner, held=run.live))
-
-
-def _lives(owner: str, *, held: bool) -> bool:
-    """Whether somebody works on it, as far as can be proved: a local worker that died leaves a
-    lease that lapses only later.
-    """
-    return held and not is_dead(owner, known_drives=known)
+    return status_in_list(run, now_ms=_now_ms())
 
 
 def _detail(run: RunSummary) -> Detail:
@@ -233,8 +230,9 @@ def _why(run: RunSummary) -> str:
     asked = "; ".join(f"{q.id}: {q.kind} {q.tool}" for q in detail.questions)
     if detail.parked:
         return f"{detail.parked}: {detail.message}{f' ({asked})' if asked else ''}"
-    if _shown_status(run) == "interrupted":
-        return "its worker is gone; resume it"
+    shown = _shown_status(run)
+    if shown in _NOBODY_AT_IT:
+        return f"{_NOBODY_AT_IT[shown]}{f' ({asked})' if asked else ''}"
     if run.summary.status == "submitted":
         return "no worker has begun it"
     return asked or detail.message

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from agentkit.cli.output import ago, at_time, one_line, shorten
 from agentkit.cli.questions import asked_lines
+from agentkit.cli.statuses import LEFT_OPEN
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import JSON
 from agentkit.state.journal.fold import RunState
@@ -35,7 +36,7 @@ def timeline(entries: Sequence[e.Entry], state: RunState, *, status: str) -> Ite
         until = f" until {at_time(wait.until)}" if wait.until else ""
         what = f"event {one_line(wait.event)}" if wait.event else "time"
         yield f"waits: {one_line(wait.tool)} for {what}{until}"
-    for one in in_doubt(state) if status == "interrupted" else ():
+    for one in in_doubt(state) if status in LEFT_OPEN else ():
         yield ""
         may = f"{one['tool']} may or may not have taken effect"
         yield f"in doubt {one['call']}: {may}: {one['why']}"

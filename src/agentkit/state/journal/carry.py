@@ -109,7 +109,8 @@ def _unfinished(head: Head, status: str) -> RunUnfinished:
     }.get(status)
     if now is None:
         works = head.held and not is_dead(head.owner, known_drives=known)
-        now = "a worker is at it" if works else "its worker is gone; resume it first"
+        left = "its worker is gone" if head.owner else "nobody works on it"
+        now = "a worker is at it" if works else f"{left}; resume it first"
     message = f"run {run!r} has not ended, so its conversation cannot be carried on: {now}. "
     message += "To say more to it, use add_message or `agentkit send --message`."
     return RunUnfinished(message, run_id=run, status=status, questions=detail.questions)
