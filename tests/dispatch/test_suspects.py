@@ -1,10 +1,10 @@
 """Runs at which several workers have died are driven by themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from agentkit.agents import submit
 from agentkit.core.contracts.heads import Claimable
-from agentkit.dispatch.picking import key_of
+from agentkit.dispatch.picking import Key, key_of
 from agentkit.dispatch.suspects import SUSPECT_RECOVERIES, Suspects
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from tests.agents.kit import TASK
@@ -20,33 +20,42 @@ async def _died(store: InMemoryCheckpointStore, run: str, *, takeovers: int) -> 
     return Claimable("", run, "worker", 0, f"worker {takeovers}")
 
 
+def _of(*due: Claimable, free: int = 4) -> Callable[[Collection[Key]], Sequence[Claimable]]:
+    """Chooses the first ones of these."""
+    return lambda without: [one for one in due if key_of(one) not in without][:free]
+
+
 def _runs(chosen: Sequence[Claimable]) -> list[str]:
     return [one.run for one in chosen]
 
 
 async def test_a_suspect_is_begun_alone_and_what_is_not_one_is_not() -> None:
-    """The first takeovers may have been somebody else's fault."""
+    """The first takeovers may have been somebody else's fault. Suspects come last."""
     store = InMemoryCheckpointStore()
     twice = await _died(store, "twice", takeovers=SUSPECT_RECOVERIES)
+    again = await _died(store, "again", takeovers=SUSPECT_RECOVERIES)
     once = await _died(store, "once", takeovers=SUSPECT_RECOVERIES - 1)
     new = Claimable("", "new", "worker", 0)
 
-    others = await Suspects(store).apart([once, new], driven=())
-    alone = await Suspects(store).apart([once, twice, new], driven=())
+    others = await Suspects(store).apart(_of(once, twice, new), driven=())
+    alone = await Suspects(store).apart(_of(twice, again), driven=())
 
     assert ["once", "new"] == _runs(others)
     assert ["twice"] == _runs(alone)
 
 
-async def test_a_suspect_waits_until_nothing_else_is_driven() -> None:
-    """And nothing new is begun meanwhile, so that its turn comes."""
+async def test_a_suspect_that_waits_for_its_turn_keeps_no_other_run() -> None:
+    """It is not begun beside what is driven; others are, however many suspects are due before."""
     store = InMemoryCheckpointStore()
-    twice = await _died(store, "twice", takeovers=SUSPECT_RECOVERIES)
-    new = Claimable("", "new", "worker", 0)
+    suspects = [
+        await _died(store, f"s{number}", takeovers=SUSPECT_RECOVERIES) for number in range(3)
+    ]
+    new, busy = Claimable("", "new", "worker", 0), [("", "busy")]
 
-    waits = await Suspects(store).apart([new, twice], driven=[("", "busy")])
+    beside = await Suspects(store).apart(_of(*suspects, new, free=2), driven=busy)
+    waits = await Suspects(store).apart(_of(*suspects, free=2), driven=busy)
 
-    assert [] == waits
+    assert (["new"], []) == (_runs(beside), _runs(waits))
 
 
 async def test_nothing_is_begun_beside_a_suspect_until_it_gets_further() -> None:
@@ -55,15 +64,15 @@ async def test_nothing_is_begun_beside_a_suspect_until_it_gets_further() -> None
     twice = await _died(store, "twice", takeovers=SUSPECT_RECOVERIES)
     new = Claimable("", "new", "worker", 0)
     suspects, driven = Suspects(store), [key_of(twice)]
-    await suspects.apart([twice], driven=())
+    await suspects.apart(_of(twice), driven=())
 
-    beside = await suspects.apart([new], driven=driven)
+    beside = await suspects.apart(_of(new), driven=driven)
     lease = await store.acquire("twice", "its worker", 15.0, supersede=(await _epoch(store)))
     head = await store.head("twice")
     assert head is not None
     assert head.summary is not None
     await store.append("twice", [], after=head.seq, lease=lease, summary=head.summary)
-    further = await suspects.apart([new], driven=driven)
+    further = await suspects.apart(_of(new), driven=driven)
 
     assert [] == beside
     assert ["new"] == _runs(further)
@@ -80,6 +89,6 @@ async def test_other_runs_are_begun_again_once_a_suspect_is_over() -> None:
     twice = await _died(store, "twice", takeovers=SUSPECT_RECOVERIES)
     new = Claimable("", "new", "worker", 0)
     suspects = Suspects(store)
-    await suspects.apart([twice], driven=())
+    await suspects.apart(_of(twice), driven=())
 
-    assert ["new"] == _runs(await suspects.apart([new], driven=()))
+    assert ["new"] == _runs(await suspects.apart(_of(new), driven=()))

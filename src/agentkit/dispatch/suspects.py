@@ -4,7 +4,7 @@ them takes no other run with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from agentkit.core.contracts.heads import Claimable
 from agentkit.core.contracts.ports import JournalPort
@@ -29,24 +29,36 @@ class Suspects:
         self._alone: Key | None = None
 
     async def apart(
-        self, chosen: Sequence[Claimable], *, driven: Collection[Key]
+        self,
+        choose: Callable[[Collection[Key]], Sequence[Claimable]],
+        *,
+        driven: Collection[Key],
     ) -> Sequence[Claimable]:
-        """Those of the chosen runs that are to be begun beside the ones that are driven.
+        """The runs that are to be begun beside the ones that are driven.
 
-        While a suspect is driven that has made no progress yet, there are none. A suspect is begun
-        when no other run is driven, and until then none of the others is.
+        Suspects come last: one is begun when no other run is driven or to be had. While it is
+        driven and has made no progress yet, nothing else is begun.
+
+        Args:
+            choose: the runs to take, without those that it is given.
+            driven: the runs that are worked on here.
         """
         alone = self._alone
         if alone is not None and alone in driven and await self._takeovers(*alone):
             return []
         self._alone = None
-        for one in chosen:
-            if one.owner and await self._takeovers(one.scope, one.run) >= SUSPECT_RECOVERIES:
-                if driven:
-                    return []
-                self._alone = key_of(one)
-                return [one]
-        return chosen
+        suspects: dict[Key, Claimable] = {}
+        chosen = choose(())
+        while found := [one for one in chosen if await self._is_suspect(one)]:
+            suspects |= {key_of(one): one for one in found}
+            chosen = choose(suspects)
+        if chosen or driven or not suspects:
+            return chosen
+        self._alone, one = next(iter(suspects.items()))
+        return [one]
+
+    async def _is_suspect(self, one: Claimable) -> bool:
+        return bool(one.owner) and await self._takeovers(one.scope, one.run) >= SUSPECT_RECOVERIES
 
     async def _takeovers(self, scope: str, run: str) -> int:
         """How often the run was taken over since it last got any further."""

@@ -7,7 +7,7 @@ next, so any number of them may share a store, and none of them is needed to kee
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from agentkit.agents import Agent
@@ -180,14 +180,18 @@ class Worker:
         return len(chosen)
 
     async def _choose(self) -> Sequence[Claimable]:
-        chosen = pick(
-            await self._look(),
-            beside={*self._tasks, *self._rests.resting()},
-            free=self._concurrency - len(self._tasks),
-            spread=self._services.chance.fraction(),
-            is_dead=partial(is_dead, known_drives=known),
-        )
-        return await self._suspects.apart(chosen, driven=self._tasks.keys())
+        due, spread = await self._look(), self._services.chance.fraction()
+
+        def choose(without: Collection[Key]) -> Sequence[Claimable]:
+            return pick(
+                due,
+                beside={*self._tasks, *self._rests.resting(), *without},
+                free=self._concurrency - len(self._tasks),
+                spread=spread,
+                is_dead=partial(is_dead, known_drives=known),
+            )
+
+        return await self._suspects.apart(choose, driven=self._tasks.keys())
 
     async def _look(self) -> list[Claimable]:
         """Runs that want a worker; those that are not to be taken crowd none of the others out."""
