@@ -167,6 +167,21 @@ def test_an_answered_run_is_ready_and_nobody_is_said_to_have_died(office: Shell)
     assert "ready" == office("show", "w1", "--json").json["status"]
 
 
+def test_a_run_may_be_stricter_than_its_tools_and_says_who_asked(shell: Shell) -> None:
+    """`run --autonomy manual --identity ada`: on record from its start; `submit` has both, too."""
+    shell.touch("sent")
+    order = ("agents:sender", "Send a.", "--run-id", "r1")
+
+    asked = shell("run", *order, "--autonomy", "manual", "--identity", "ada", "--json")
+    start = shell("show", "r1", "--json").json["entries"][0]
+    refused = shell("run", *order, "--identity", "a" * 600)
+
+    assert (5, "approval") == (asked.code, asked.json["suspended"]["questions"][0]["kind"])
+    assert ("manual", "ada") == (start["autonomy"], start["identity"])
+    assert "" == (shell.folder / "sent").read_text()
+    assert 2 == refused.code
+
+
 def test_f042_of_two_who_decide_one_wins_and_the_other_is_told_who(office: Shell) -> None:
     """The same word again changes nothing, another one is refused, also after it was applied."""
     first = office("approve", "w1", "q4", "--by", "ann", "--note", "fine")

@@ -7,8 +7,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from agentkit.agents.admitting import Wanted, admit
-from agentkit.agents.attention import Attention, Stopped
+from agentkit.agents.admitting import Wanted
+from agentkit.agents.answering import decide
+from agentkit.agents.attention import Attention, Later, Stopped
 from agentkit.agents.background import run_in_background
 from agentkit.agents.checking import (
     CarryOn,
@@ -18,23 +19,22 @@ from agentkit.agents.checking import (
 )
 from agentkit.agents.claim import Claimed, claim
 from agentkit.agents.cognition import Cognition, SingleCallCognition
-from agentkit.agents.deciding import Recorded, record_decisions
 from agentkit.agents.drive import Drive
-from agentkit.agents.outcome import final_events, raise_if_mending_is_needed
+from agentkit.agents.outcome import final_events, result_or_raise
 from agentkit.agents.registry import ToolRegistry
 from agentkit.agents.result import AgentEvent, AgentResult
 from agentkit.agents.setting import Setting, settle
 from agentkit.agents.spec import AgentSpec, make_spec
 from agentkit.agents.stream import RunStream
 from agentkit.agents.transact import check_store
-from agentkit.core.contracts.errors import InvalidSpec, RunInterrupted
+from agentkit.core.contracts.errors import InvalidSpec
 from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.runtime import RunContext
+from agentkit.core.runtime.context import Autonomy
 from agentkit.state.journal.drives import DriveRecord
 from agentkit.state.journal.fold import RunState
-from agentkit.state.journal.journal import load_known
 from agentkit.state.journal.lease import LEASE_SECONDS, heartbeat_for
 from agentkit.state.journal.owner import owner_id
 from agentkit.tools.threads import default_threads
@@ -90,6 +90,8 @@ class Agent:
         run_id: str | None = None,
         store: str | None = None,
         after: str | None = None,
+        autonomy: Autonomy | None = None,
+        identity: str | None = None,
         wait_seconds: float = 0.0,
     ) -> AgentResult:
         """Start the run, or carry it on where its last worker stopped, and return its result.
@@ -104,6 +106,8 @@ class Agent:
             store: a store URL; by default `AGENTKIT_STORE_URL`, else a private store in memory.
             after: a run of this agent that has ended: the new run carries its conversation on,
                 and nothing of it is done or paid again.
+            autonomy: which of its calls wait for a person's approval, and
+            identity: who asks for it; both as in `RunContext`.
             wait_seconds: how long to wait for another worker that holds the run.
 
         Raises:
@@ -118,9 +122,12 @@ class Agent:
             RunInterrupted: this worker was told to stop, see `drain`; the run is resumable.
             StoreError: the store failed; the run is resumable.
         """
-        setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
+        model = self.llm or self.model
+        setting = settle(
+            model, ctx, run_id=run_id, store=store, autonomy=autonomy, identity=identity
+        )
         start = checked_start(task, after, run_id=setting.context.correlation_id)
-        return await _result_of(self._stream(setting, start, wait_seconds, deltas=False))
+        return await result_or_raise(self._stream(setting, start, wait_seconds, deltas=False))
 
     def run_sync(
         self,
@@ -130,6 +137,8 @@ class Agent:
         run_id: str | None = None,
         store: str | None = None,
         after: str | None = None,
+        autonomy: Autonomy | None = None,
+        identity: str | None = None,
         wait_seconds: float = 0.0,
     ) -> AgentResult:
         """`run` for code without an event loop; all such calls share one background loop.
@@ -140,7 +149,16 @@ class Agent:
             StoreMisused: called inside a running event loop, which it would block.
         """
         return run_in_background(
-            self.run(task, ctx, run_id=run_id, store=store, after=after, wait_seconds=wait_seconds)
+            self.run(
+                task,
+                ctx,
+                run_id=run_id,
+                store=store,
+                after=after,
+                autonomy=autonomy,
+                identity=identity,
+                wait_seconds=wait_seconds,
+            )
         )
 
     def stream(
@@ -178,7 +196,7 @@ class Agent:
 
         Decisions are durable before anything else happens. Those that are given are applied; a
         run whose questions are not all decided stays suspended with the rest. A paused run takes
-        decisions and stays paused; without decisions it goes on.
+        decisions and stays paused; `unpause` lets it go on.
 
         Args:
             run_id: the run.
@@ -194,7 +212,21 @@ class Agent:
         """
         setting = settle(self.llm or self.model, ctx, run_id=run_id, store=store)
         stream = self._stream(setting, None, wait_seconds, deltas=False, decisions=decisions)
-        return await _result_of(stream)
+        return await result_or_raise(stream)
+
+    def resume_sync(
+        self,
+        run_id: str,
+        decisions: Mapping[str, Decision | JSON] | None = None,
+        ctx: RunContext | None = None,
+        *,
+        store: str | None = None,
+        wait_seconds: float = LEASE_SECONDS,
+    ) -> AgentResult:
+        """`resume` as `run_sync` is `run`: args, result and errors are those of the two."""
+        return run_in_background(
+            self.resume(run_id, decisions, ctx, store=store, wait_seconds=wait_seconds)
+        )
 
     def resume_stream(
         self,
@@ -234,20 +266,6 @@ class Agent:
         """
         setting = settle(self.llm or self.model, ctx, run_id=None, store=None)
         return await self._stream(setting, CarryOn(on_claimed), 0.0, deltas=False).result()
-
-    async def _decide(self, setting: Setting, decisions: Mapping[str, Decision | JSON]) -> Recorded:
-        run_id, services = setting.context.correlation_id, setting.context.services
-        admit(await load_known(setting.port, run_id), self._spec(), Wanted(), now_ms=0)
-        return await record_decisions(
-            setting.port,
-            run_id,
-            decisions,
-            clock=services.clock,
-            chance=services.chance,
-            check=lambda question, decision: self._registry.check_decision(
-                run_id, question, decision
-            ),
-        )
 
     def _spec(self) -> AgentSpec:
         """The definition with its tools' schemas, which are made at the first run."""
@@ -293,12 +311,14 @@ class Agent:
         async with aclosing(setting):
             repeated: tuple[str, ...] = ()
             if decisions:  # without any the run is claimed first: to read it may be what kills
-                decided, repeated = await self._decide(setting, decisions)
+                decided, repeated = await decide(
+                    setting, decisions, spec=self._spec(), registry=self._registry
+                )
                 if decided.paused:  # who decides does not wake what somebody has stopped
                     for event in final_events(decided, repeated=repeated):
                         yield event
                     return
-            news, attention = _Later(), Attention()
+            news, attention = Later(), Attention()
             record.drain = attention.drain
             claimed = await self._claim(
                 setting, start, wait_seconds, record, attention=attention, news=news
@@ -316,7 +336,7 @@ class Agent:
                         yield event
                 state = drive.state
                 if drive.listener.left:
-                    raise _interrupted(setting)
+                    raise setting.interrupted()
             for event in final_events(state, repeated=repeated):
                 yield event
 
@@ -328,7 +348,7 @@ class Agent:
         record: DriveRecord,
         *,
         attention: Attention,
-        news: _Later,
+        news: Later,
     ) -> Claimed | RunState:
         spec = self._spec()
 
@@ -353,7 +373,7 @@ class Agent:
         try:
             return await attention.wait(request, until=lambda: attention.draining)
         except Stopped:
-            raise _interrupted(setting) from None
+            raise setting.interrupted() from None
 
     def _drive(
         self, setting: Setting, claimed: Claimed, attention: Attention, *, deltas: bool
@@ -370,26 +390,3 @@ class Agent:
             threads=context.services.threads or default_threads(),
             stream=deltas,
         )
-
-
-def _interrupted(setting: Setting) -> RunInterrupted:
-    run_id = setting.context.correlation_id
-    message = f"run {run_id!r}: this worker was told to stop and has left it; it is resumable"
-    return RunInterrupted(message, run_id=run_id)
-
-
-class _Later:
-    """A callback whose target is known only after it was handed out."""
-
-    def __init__(self) -> None:
-        self.call: object = None
-
-    def __call__(self) -> None:
-        if callable(self.call):
-            self.call()
-
-
-async def _result_of(stream: RunStream) -> AgentResult:
-    result = await stream.result()
-    raise_if_mending_is_needed(result)
-    return result

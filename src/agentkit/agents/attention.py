@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-__all__ = ["Attention", "Stopped"]
+__all__ = ["Attention", "Later", "Stopped"]
 
 _T = TypeVar("_T")
 
@@ -98,3 +98,15 @@ class Attention:
     def _changed(self) -> None:
         self.poke()
         self.on_change()
+
+
+class Later:
+    """A callback whose target is known only after it was handed out."""
+
+    def __init__(self) -> None:
+        self.call: object = None
+
+    def __call__(self) -> None:
+        """Call the target, where it is known by now."""
+        if callable(self.call):
+            self.call()

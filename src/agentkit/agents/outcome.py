@@ -7,11 +7,12 @@ from typing import assert_never
 import msgspec
 
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
+from agentkit.agents.stream import RunStream
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import RunFailed, RunParked
 from agentkit.state.journal.fold import RunState
 
-__all__ = ["final_events", "raise_if_mending_is_needed", "result_of"]
+__all__ = ["final_events", "result_of", "result_or_raise"]
 
 
 def result_of(state: RunState) -> AgentResult:
@@ -78,16 +79,19 @@ def final_events(state: RunState, *, repeated: tuple[str, ...] = ()) -> list[Age
     return [*interrupts, AgentEvent("final", id=state.seq, result=result)]
 
 
-def raise_if_mending_is_needed(result: AgentResult) -> None:
-    """Raise for results that a caller must not take for an answer.
+async def result_or_raise(stream: RunStream) -> AgentResult:
+    """A run's result, unless it is one that a caller must not take for an answer.
 
     Raises:
         RunParked: the run was parked by something other than a limit.
         RunFailed: the run failed.
+        Others as they come from the stream.
     """
+    result = await stream.result()
     if result.stop_reason == "parked":
         message = f"run {result.run_id!r} is parked ({result.parked}): {result.message}"
         raise RunParked(message, run_id=result.run_id, reason=result.parked, usage=result.usage)
     if result.stop_reason == "failed":
         message = f"run {result.run_id!r} failed: {result.message}"
         raise RunFailed(message, run_id=result.run_id, usage=result.usage)
+    return result

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import cached_property
 
-from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.core.contracts.errors import InvalidSpec, RunInterrupted
 from agentkit.core.contracts.model import LLMPort
 from agentkit.core.contracts.ports import CheckpointPort, JournalPort
 from agentkit.core.runtime import Invoker, RunContext, SystemChance
+from agentkit.core.runtime.context import Autonomy
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.checkpoints.shim import ShimJournal
@@ -66,6 +67,12 @@ class Setting:
 
         return Invoker(from_string(self.model))
 
+    def interrupted(self) -> RunInterrupted:
+        """That this worker was told to stop, and has left the run."""
+        run_id = self.context.correlation_id
+        message = f"run {run_id!r}: this worker was told to stop and has left it; it is resumable"
+        return RunInterrupted(message, run_id=run_id)
+
     def warn_if_volatile(self, side_effecting: Sequence[str]) -> None:
         """Warn once per tool set when effects would be forgotten with the process."""
         names = ", ".join(side_effecting)
@@ -84,25 +91,27 @@ class Setting:
 
 
 def settle(
-    model: str | LLMPort, ctx: RunContext | None, *, run_id: str | None, store: str | None
+    model: str | LLMPort,
+    ctx: RunContext | None,
+    *,
+    run_id: str | None,
+    store: str | None,
+    autonomy: Autonomy | None = None,
+    identity: str | None = None,
 ) -> Setting:
     """Complete what the caller gave; without a context or a run id the run gets a random one.
 
     Raises:
-        InvalidSpec: both a context and a store were given, or a context and another run id; or
-            the context is none.
+        InvalidSpec: beside a context another run id, a store, an autonomy or an identity was
+            given; or the context is none, or the autonomy.
         InvalidStoreUrl: the store URL is malformed or unknown.
     """
-    given: object = ctx
-    if not (given is None or isinstance(given, RunContext)):
-        raise InvalidSpec(f"{ctx!r} is no RunContext; for a run's id alone write run_id=…")
-    context = ctx or RunContext(correlation_id=SystemChance().token() if run_id is None else run_id)
-    if run_id not in {None, context.correlation_id}:
-        message = f"run {run_id!r} was given the context of another run"
-        raise InvalidSpec(f"{message}: {context.correlation_id!r}")
-    if ctx is not None and store is not None:
-        message = f"run {ctx.correlation_id!r}: give either a context or a store URL, not both"
-        raise InvalidSpec(message)
+    beside = {"store": store, "autonomy": autonomy, "identity": identity}
+    context = _checked_context(ctx, run_id=run_id, beside=beside) or RunContext(
+        correlation_id=SystemChance().token() if run_id is None else run_id,
+        identity=identity or "",
+        autonomy=autonomy or "gated",
+    )
     services = context.services
     url = os.environ.get(STORE_VARIABLE) or None if store is None else store
     if services.checkpointer is None and url is not None:
@@ -121,6 +130,25 @@ def settle(
         model=model,
         volatile=services.checkpointer is None,
     )
+
+
+def _checked_context(
+    ctx: RunContext | None, *, run_id: str | None, beside: Mapping[str, str | None]
+) -> RunContext | None:
+    """The context, where one was given, which then says everything."""
+    given: object = ctx
+    if not (given is None or isinstance(given, RunContext)):
+        raise InvalidSpec(f"{ctx!r} is no RunContext; for a run's id alone write run_id=…")
+    if ctx is None:
+        return None
+    if run_id not in {None, ctx.correlation_id}:
+        message = f"run {run_id!r} was given the context of another run"
+        raise InvalidSpec(f"{message}: {ctx.correlation_id!r}")
+    for what, value in beside.items():
+        if value is not None:
+            message = f"run {ctx.correlation_id!r}: give either a context or {what}=…, not both"
+            raise InvalidSpec(f"{message}; the context has its own")
+    return ctx
 
 
 def _journal(port: CheckpointPort) -> JournalPort:

@@ -13,7 +13,16 @@ from agentkit.cli.dispatching import COMMANDS as DISPATCHING
 from agentkit.cli.exits import EXIT_CODES, FAILED
 from agentkit.cli.inbox import COMMANDS as INBOX
 from agentkit.cli.keeping import COMMANDS
-from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
+from agentkit.cli.options import (
+    AUTONOMY,
+    GRACE,
+    IDENTITY,
+    IN_SCOPE,
+    JSON_OUT,
+    STORE,
+    WAIT,
+    example,
+)
 from agentkit.cli.statuses import STATUSES
 from agentkit.cli.stopping import COMMANDS as STOPPING
 
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from agentkit.cli.crashtest import CrashOrder
     from agentkit.cli.settling import SettleOrder
     from agentkit.core.contracts.types import Scope
+    from agentkit.core.runtime.context import Autonomy
 
 __all__ = [
     "cli",
@@ -38,25 +48,6 @@ __all__ = [
     "tool",
     "unpark",
 ]
-
-_WAIT = click.option(
-    "--wait",
-    "wait_seconds",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=15.0,
-    show_default=True,
-    help="How long to wait for another worker that holds the run.",
-)
-_GRACE = click.option(
-    "--grace",
-    "grace_seconds",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=5.0,
-    show_default=True,
-    help="How long what is under way may take to end after SIGTERM or SIGINT.",
-)
 
 
 def main() -> None:
@@ -99,10 +90,12 @@ def cli() -> None:
 @click.option("--run-id", help="The run's id; a random one is made and shown otherwise.")
 @click.option("--after", metavar="RUN", help="Carry on the conversation of this run, which ended.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
+@IDENTITY
+@AUTONOMY
 @IN_SCOPE
 @STORE
-@_WAIT
-@_GRACE
+@WAIT
+@GRACE
 @JSON_OUT
 def run(
     *,
@@ -111,6 +104,8 @@ def run(
     run_id: str | None,
     after: str | None,
     model: str | None,
+    identity: str,
+    autonomy: Autonomy,
     scope: Scope,
     store: str | None,
     wait_seconds: float,
@@ -126,6 +121,8 @@ def run(
         run_id,
         after=after,
         model=model,
+        identity=identity,
+        autonomy=autonomy,
         scope=scope,
         wait_seconds=wait_seconds,
         grace_seconds=grace_seconds,
@@ -146,8 +143,8 @@ def run(
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
 @IN_SCOPE
 @STORE
-@_WAIT
-@_GRACE
+@WAIT
+@GRACE
 @JSON_OUT
 def resume(
     *,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentkit.cli.options import IN_SCOPE, JSON_OUT, STORE, example
+from agentkit.cli.options import AUTONOMY, IDENTITY, IN_SCOPE, JSON_OUT, STORE, example
 
 if TYPE_CHECKING:
     from agentkit.core.contracts.types import Scope
@@ -18,14 +18,8 @@ __all__ = ["COMMANDS", "submit", "worker"]
 @click.argument("agent", metavar="AGENT")
 @click.argument("task")
 @click.option("--run-id", help="The run's id; a random one is made otherwise.")
-@click.option("--identity", default="", help="Who asks for it, for its tools and the record.")
-@click.option(
-    "--autonomy",
-    type=click.Choice(("auto", "gated", "manual")),
-    default="gated",
-    show_default=True,
-    help="Which of its calls wait for a person's approval.",
-)
+@IDENTITY
+@AUTONOMY
 @IN_SCOPE
 @STORE
 @JSON_OUT

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import msgspec
@@ -31,6 +31,7 @@ from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Decision, Scope, Wait
 from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
+from agentkit.core.runtime.context import Autonomy
 from agentkit.state.checkpoints import Checkpointer
 from agentkit.state.checkpoints.places import in_memory, missing_file
 from agentkit.state.journal.journal import load_known
@@ -53,6 +54,8 @@ class Order:
     after: str | None = None
     answers: Sequence[str] = ()
     model: str | None = None
+    identity: str = ""
+    autonomy: Autonomy = "gated"
     scope: Scope = field(default_factory=Scope)
     wait_seconds: float = 15.0
     grace_seconds: float = 0.0
@@ -68,8 +71,7 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
         with _prints_aside():
             agent = load_agent(order.reference) if order.reference else None
         invoker = chosen_invoker(order.model)
-        scope = order.scope
-        scope.key  # noqa: B018 - an unusable one raises before anything is opened
+        context = _context(order, run_id)
     except AgentkitError as error:
         leave_with(error, as_json=as_json)
     except KeyboardInterrupt:
@@ -82,13 +84,13 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
         if in_memory(store):
             say(_VOLATILE, error=True)
         services = Services(invoker=invoker, checkpointer=Checkpointer(port=store))
-        context = RunContext(correlation_id=run_id, scope=scope, services=services)
+        view, within = store.scoped(order.scope), replace(context, services=services)
         try:
             with _prints_aside():
-                chosen = agent or await _recorded(store.scoped(scope), run_id)
-                result = await _follow(chosen, order, context, decisions, quiet=as_json)
+                chosen = agent or await _recorded(view, run_id)
+                result = await _follow(chosen, order, within, decisions, quiet=as_json)
         except (asyncio.CancelledError, RunInterrupted):
-            if missing_file(store) is not None or not await _has_begun(store.scoped(scope), run_id):
+            if missing_file(store) is not None or not await _has_begun(view, run_id):
                 left_behind.clear()
             raise
         return _report(result, resume, as_json=as_json)
@@ -101,6 +103,19 @@ def drive(order: Order, *, store_url: str | None, as_json: bool) -> NoReturn:
         creates=creates,
         left_behind=left_behind,
         grace_seconds=order.grace_seconds,
+    )
+
+
+def _context(order: Order, run_id: str) -> RunContext:
+    """Which run is meant, before anything is opened.
+
+    Raises:
+        InvalidId: its scope or identity is none.
+    """
+    scope = order.scope
+    scope.key  # noqa: B018 - asked for what it raises
+    return RunContext(
+        correlation_id=run_id, scope=scope, identity=order.identity, autonomy=order.autonomy
     )
 
 

@@ -10,7 +10,8 @@ import msgspec
 from agentkit.cli.exits import OK, exit_code_of
 from agentkit.cli.output import ago, as_dict, emit_json, one_line, print_table, say, shorten
 from agentkit.cli.session import leave_with, run_command
-from agentkit.cli.statuses import LEFT_OPEN, STATUSES, status_in_head, status_in_list
+from agentkit.cli.standing import status_in_head, status_in_list
+from agentkit.cli.statuses import LEFT_OPEN, STATUSES
 from agentkit.cli.timeline import in_doubt, is_tombstone, timeline
 from agentkit.core.contracts.entries import Entry
 from agentkit.core.contracts.errors import InvalidId, JournalDamaged, JournalTooNew

@@ -7,7 +7,17 @@ from functools import wraps
 
 import click
 
-__all__ = ["IN_SCOPE", "JSON_OUT", "OF_SCOPES", "STORE", "example"]
+__all__ = [
+    "AUTONOMY",
+    "GRACE",
+    "IDENTITY",
+    "IN_SCOPE",
+    "JSON_OUT",
+    "OF_SCOPES",
+    "STORE",
+    "WAIT",
+    "example",
+]
 
 STORE = click.option(
     "--store",
@@ -15,6 +25,34 @@ STORE = click.option(
     help="Where runs are kept; AGENTKIT_STORE_URL, else sqlite:///agentkit.db.",
 )
 JSON_OUT = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+IDENTITY = click.option(
+    "--identity", default="", help="Who asks for it, for its tools and the record."
+)
+AUTONOMY = click.option(
+    "--autonomy",
+    type=click.Choice(("auto", "gated", "manual")),
+    default="gated",
+    show_default=True,
+    help="Which of its calls wait for a person's approval.",
+)
+WAIT = click.option(
+    "--wait",
+    "wait_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=15.0,
+    show_default=True,
+    help="How long to wait for another worker that holds the run.",
+)
+GRACE = click.option(
+    "--grace",
+    "grace_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="How long what is under way may take to end after SIGTERM or SIGINT.",
+)
 
 
 _OF_SCOPES = (
