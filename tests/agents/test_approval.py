@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from agentkit.agents import Agent, AgentResult
+from agentkit.agents import Agent, AgentResult, submit
 from agentkit.agents.checking import DefinitionChangedWarning
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
@@ -245,6 +245,21 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, object], ma
     """At decoration, before any run."""
     with pytest.raises(InvalidSpec, match=match):
         Desk(**options).agent()
+
+
+async def test_a_function_sees_the_autonomy_in_force() -> None:
+    """Whoever drives the run: a worker's own context says `auto`."""
+    seen: list[str] = []
+
+    def unless_auto(_arguments: object, ctx: RunContext) -> bool:
+        seen.append(ctx.autonomy)
+        return ctx.autonomy != "auto"
+
+    desk = Desk([("pay", 7)], requires_approval=unless_auto)
+    await submit(desk.store, RUN, TASK, agent="worker")
+    result = await desk.agent().carry_on(desk.context(autonomy="auto"))
+
+    assert ("suspended", ["gated"], []) == (result.stop_reason, seen, desk.log)
 
 
 def test_an_unknown_autonomy_is_refused() -> None:

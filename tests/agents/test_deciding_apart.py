@@ -154,3 +154,25 @@ async def test_a_paused_run_shows_its_questions_in_its_summary() -> None:
     assert ("paused", (question,)) == (detail.parked, detail.questions)
     assert (await load(store, RUN)).questions == detail.questions
     assert 1 == sum(isinstance(one.body, e.PauseAsked) for one in await entries_of(store))
+
+
+@pytest.mark.parametrize("digest", ["e", "0123456", None, 7])
+async def test_a_few_characters_of_a_digest_bind_nothing(digest: object) -> None:
+    """They are refused, and so is what is none: they would let through what was not shown."""
+    store, question = await _suspended()
+    shown = question.digest[: len(digest)] if isinstance(digest, str) else digest
+
+    with pytest.raises(InvalidDecision, match="first 8 characters"):
+        await _decide(store, question.id, "approve", digest=shown)  # type: ignore[arg-type]  # wrong on purpose
+
+    assert [] == await bodies_of(store, e.Decided)
+
+
+async def test_who_and_why_are_texts() -> None:
+    """In a cancel too."""
+    store, _ = await _suspended()
+
+    with pytest.raises(InvalidDecision, match="its actor is no text, but of type int"):
+        await cancel(store, RUN, actor=5)  # type: ignore[arg-type]  # wrong on purpose
+
+    assert [] == await bodies_of(store, e.CancelAsked)

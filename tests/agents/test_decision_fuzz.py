@@ -43,7 +43,7 @@ KINDS = ("pay", "choose", "send", "pay")
 VARIANTS: dict[str, tuple[Decision | JSON, ...]] = {
     "pay": (
         "approve",
-        Decision("reject", reason="no"),
+        Decision(" Reject", reason="no"),
         Decision("edit", {"number": 70}),
         " APPROVE ",
         "Reject",
@@ -135,7 +135,8 @@ def _expected(number: int, decision: Decision | JSON) -> tuple[list[str], str]:
     if kind == "choose":
         value = decision.value if isinstance(decision, Decision) else decision
         return [f"choose {number}: {value!r}"], f"chose {value!r}"
-    word = decision.answer if isinstance(decision, Decision) else str(decision).strip().lower()
+    said = decision.answer if isinstance(decision, Decision) else str(decision)
+    word = said.strip().lower()
     value = decision.value if isinstance(decision, Decision) else None
     given: dict[str, tuple[list[str], str]] = {
         "approve": ([f"pay {number}"], f"paid {number}"),
@@ -169,6 +170,11 @@ def _nonsense(question: Question, decided: Sequence[str]) -> list[dict[str, obje
     if question.kind == "approval":
         edits: list[JSON] = [None, 7, {"number": "x"}, {"n": 1}]
         wrong += [Decision("edit", value) for value in edits]
+        wrong += [Decision("approve", {"number": 70}), Decision("reject", 0)]
+    if question.kind == "in_doubt":
+        wrong += [Decision("skip", "why"), Decision("run_again", {})]
+    word = "answer" if question.kind == "input" else str(good)
+    wrong += [Decision(word, actor=5), Decision(word, reason=7), Decision(7)]  # type: ignore[arg-type]  # wrong on purpose
     foreign = f"q{int(question.id[1:]) + 40}"
     return [
         *({question.id: one} for one in wrong),

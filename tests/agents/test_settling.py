@@ -85,7 +85,7 @@ async def _killed(count: int = 1) -> InMemoryCheckpointStore:
         (Decision("done", False, "ann"), [], "false", False),
         (Decision("failed", "no such order", "ann"), [], "no such order", True),
         (Decision("run_again", None, "ann"), [2], "sent", False),
-        (Decision("skip", None, "ann", "too late"), [], "too late", True),
+        (Decision("SKIP", None, "ann", "too late"), [], "too late", True),
     ],
 )
 @pytest.mark.parametrize("asked", [True, False], ids=["asked", "unasked"])
@@ -155,6 +155,7 @@ async def test_a_call_is_named_by_place_label_or_question(name: str) -> None:
         ("2.0", Decision("skip"), "no open call"),
         ("1.0", Decision("approve"), "'approve' is not done, failed, run_again, skip"),
         ("1.0", Decision("skip", reason="\ud800"), "its reason is no text"),
+        ("1.0", Decision("skip", value="sent"), "'skip' takes no value"),
     ],
 )
 async def test_what_does_not_fit_is_refused_and_nothing_is_written(

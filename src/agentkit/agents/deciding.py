@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 from agentkit.agents.decisions import Check, by_question, check_decisions, fits_definition
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import StaleDecision
+from agentkit.core.contracts.errors import InvalidDecision, StaleDecision
 from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
 from agentkit.core.contracts.types import JSON, Decision
 from agentkit.core.runtime import SystemChance, SystemClock
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import append_note, load_known
 
-__all__ = ["Recorded", "record_decisions"]
+__all__ = ["MIN_DIGEST_CHARACTERS", "Recorded", "record_decisions"]
+
+MIN_DIGEST_CHARACTERS = 8
+"""Fewer of a digest do not tell that it is the one that was shown."""
 
 
 class Recorded(NamedTuple):
@@ -45,11 +48,10 @@ async def record_decisions(
         port: the store, looking at the run's scope.
         run_id: the run.
         decisions: by question id, or by the provider's id of the call, which names the first
-            question of the run that carries it; see `Decision`. A word stands for a decision
-            without a value.
+            question that carries it. A word stands for a `Decision` without a value.
         clock: for deadlines, and the time shown beside the note.
         chance: makes the note's id.
-        digest: of what was shown, or its beginning: nothing else is decided. Empty for anything.
+        digest: of what was shown, or at least its first 8 characters; empty for anything.
         check: may refuse by raising `InvalidDecision`. By default edited arguments are compared
             with the tool as it was recorded.
 
@@ -59,6 +61,7 @@ async def record_decisions(
             QuestionNotFound, StaleDecision (too late, or another digest) and AlreadyDecided.
         NoteRefused: the run has ended.
     """
+    _check_digest(run_id, digest)
     time = clock or SystemClock()
     state = await load_known(port, run_id)
     asked, seen = by_question(state, decisions), _digests(state)
@@ -79,6 +82,12 @@ async def record_decisions(
             port, run_id, notes, note_id=note_id, lane=state.main_lane, clock=time
         )
     return Recorded(state, repeated)
+
+
+def _check_digest(run_id: str, digest: object) -> None:
+    if not isinstance(digest, str) or 0 < len(digest) < MIN_DIGEST_CHARACTERS:
+        message = f"run {run_id!r}: {digest!r:.80} is no digest; at least the first"
+        raise InvalidDecision(f"{message} {MIN_DIGEST_CHARACTERS} characters of one are needed")
 
 
 def _check_shown(state: RunState, seen: Mapping[str, str]) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, cast
 
+import msgspec
+
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.answers import answer_problem
 from agentkit.core.contracts.errors import (
@@ -30,8 +32,10 @@ __all__ = [
     "NEED_VALUE",
     "Check",
     "by_question",
+    "check_decision",
     "check_decision_texts",
     "check_decisions",
+    "decision_word",
     "fits_definition",
     "refuse_if_cancelled",
 ]
@@ -111,10 +115,10 @@ def _is_input(question: Question | None, earlier: e.Decided | None) -> bool:
 
 def _check_fitting(state: RunState, question: Question, decision: Decision, *, now_ms: int) -> None:
     _check_allowed(state, question, decision)
+    check_decision(state, question.id, decision)
     _check_in_time(state, question, now_ms)
     _check_edit(state, question, decision)
     _check_answer(state, question, decision)
-    check_decision_texts(state, question.id, decision)
 
 
 def by_question(
@@ -220,14 +224,27 @@ def _check_answer(state: RunState, question: Question, decision: Decision) -> No
 
 def _answer(given: object) -> Decision:
     """What is given to a tool that asks is the answer itself, whatever it is."""
-    return given if isinstance(given, Decision) else Decision("answer", cast("JSON", given))
+    if isinstance(given, Decision):
+        return msgspec.structs.replace(given, answer=decision_word(given.answer))
+    return Decision("answer", cast("JSON", given))
+
+
+def decision_word(word: object) -> str:
+    """The answer that a word stands for, in any case, with hyphens or underscores.
+
+    Raises:
+        InvalidDecision: it is no text.
+    """
+    if not isinstance(word, str):
+        raise InvalidDecision(f"an answer is a word, not {word!r:.80}")
+    return word.strip().lower().replace("-", "_")
 
 
 def _typed(state: RunState, question_id: str, given: object) -> Decision:
     if isinstance(given, Decision):
-        return given
+        return _answer(given)
     if isinstance(given, str):
-        answer = given.strip().lower().replace("-", "_")
+        answer = decision_word(given)
         if answer in NEED_VALUE:
             message = (
                 f"run {state.run_id!r}, question {question_id}: {answer!r} says more than a word, "
@@ -258,16 +275,33 @@ def _check_allowed(state: RunState, question: Question, decision: Decision) -> N
         raise InvalidDecision(message)
 
 
-def check_decision_texts(state: RunState, about: str, decision: Decision) -> None:
-    """Refuse an actor or a reason that no store could keep as a text.
+def check_decision(state: RunState, about: str, decision: Decision) -> None:
+    """Refuse a value that would be dropped, and what `check_decision_texts` refuses.
 
     Raises:
-        InvalidDecision: it holds lone surrogates.
+        InvalidDecision: it has one of these.
+    """
+    if decision.value is not None and decision.answer not in NEED_VALUE:
+        message = f"run {state.run_id!r}, {about}: {decision.answer!r} takes no value"
+        raise InvalidDecision(f"{message}; to run a call with other arguments, edit it")
+    check_decision_texts(state, about, decision)
+
+
+def check_decision_texts(state: RunState, about: str, decision: Decision) -> None:
+    """Refuse an actor or a reason that is no text, or none that a store could keep.
+
+    Raises:
+        InvalidDecision: it is no text, or holds lone surrogates.
     """
     for what, text in (("actor", decision.actor), ("reason", decision.reason)):
-        if text != to_text(text):
-            message = f"run {state.run_id!r}, {about}: its {what} is no text"
-            raise InvalidDecision(f"{message}: {text[:80]!r} holds lone surrogates")
+        _check_text(f"run {state.run_id!r}, {about}: its {what}", text)
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidDecision(f"{what} is no text, but of type {type(text).__name__}")
+    if text != to_text(text):
+        raise InvalidDecision(f"{what} is no text: {text[:80]!r} holds lone surrogates")
 
 
 def _check_repeated(state: RunState, earlier: e.Decided, decision: Decision) -> None:

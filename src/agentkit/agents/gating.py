@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentkit.agents.registry import Checked
 from agentkit.core.contracts.values import to_text
-from agentkit.core.runtime.context import AUTONOMIES, RunContext
+from agentkit.core.runtime.context import AUTONOMIES, Autonomy, RunContext
 from agentkit.state.journal.approval import NEEDS_APPROVAL
 from agentkit.tools import Tool
 
@@ -31,7 +33,10 @@ def why_gated(checked: Checked, context: RunContext, *, started_with: str) -> st
         return asked
     if autonomy == "auto" or required is False:
         return ""
-    return asked if required is True else _asked_function(asked, tool, checked, context)
+    if required is True:
+        return asked
+    known: Autonomy = next((one for one in AUTONOMIES if one == autonomy), "manual")
+    return _asked_function(asked, tool, checked, replace(context, autonomy=known))
 
 
 def _strictness(autonomy: str) -> int:
@@ -40,7 +45,9 @@ def _strictness(autonomy: str) -> int:
 
 
 def _asked_function(asked: str, tool: Tool, checked: Checked, context: RunContext) -> str:
-    """The answer of the tool's own function; it gets arguments of its own, which it may spoil."""
+    """The answer of the tool's own function; it gets arguments of its own, which it may spoil, and
+    the autonomy that is in force.
+    """
     arguments, required = checked.call.arguments, tool.approval.required
     if isinstance(arguments, str) or not callable(required):
         return asked

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from agentkit.agents.decisions import check_decision_texts, check_decisions, refuse_if_cancelled
+import msgspec
+
+from agentkit.agents.decisions import (
+    check_decision,
+    check_decision_texts,
+    check_decisions,
+    decision_word,
+    refuse_if_cancelled,
+)
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, RunInUse
 from agentkit.core.contracts.ports import ClockPort, JournalPort
@@ -54,11 +62,10 @@ async def settle_call(
         NoteRefused: the run was cancelled.
         RunInUse: a worker is at the call just now; its outcome comes by itself.
     """
-    if decision.answer not in IN_DOUBT_ANSWERS:
-        raise _no_answer(run_id, call, decision)
+    decision = _checked(run_id, call, decision)
     state = await load_known(port, run_id)
     lane, found = _find(state, call)
-    check_decision_texts(state, call, decision)
+    check_decision(state, call, decision)
     if found.question is None:
         await _refuse_while_at_work(port, run_id, call)
 
@@ -79,9 +86,13 @@ async def settle_call(
     )
 
 
-def _no_answer(run_id: str, call: str, decision: Decision) -> InvalidDecision:
-    allowed = ", ".join(IN_DOUBT_ANSWERS)
-    return InvalidDecision(f"run {run_id!r}, call {call}: {decision.answer!r} is not {allowed}")
+def _checked(run_id: str, call: str, decision: Decision) -> Decision:
+    """The decision with its word as it is recorded."""
+    answer = decision_word(decision.answer)
+    if answer not in IN_DOUBT_ANSWERS:
+        allowed = ", ".join(IN_DOUBT_ANSWERS)
+        raise InvalidDecision(f"run {run_id!r}, call {call}: {answer!r} is not {allowed}")
+    return msgspec.structs.replace(decision, answer=answer)
 
 
 async def unpark(
