@@ -1,11 +1,21 @@
 """What can be done with a run by somebody who has a store URL and nothing else."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from agentkit import Agent, AgentResult, ReActCognition, RunContext, ToolContext, tool
-from agentkit.core.contracts.errors import InvalidSpec
+from agentkit.agents import (
+    add_message,
+    cancel,
+    open_questions,
+    pause,
+    record_decisions,
+    send_event,
+    unpark,
+)
+from agentkit.core.contracts.errors import InvalidSpec, StoreUnreachable
 from tests.agents.kit import TASK, call, calls, then
 
 
@@ -71,3 +81,31 @@ async def test_an_autonomy_that_is_none_is_refused() -> None:
     """Before anything is written."""
     with pytest.raises(InvalidSpec, match="autonomy is one of auto, gated, manual"):
         await _agent([]).run(TASK, autonomy="strict")  # type: ignore[arg-type]  # a mistake
+
+
+async def test_a_url_stands_for_a_store_wherever_a_run_is_told_something(url: str) -> None:
+    """Questions are listed, decided and added to; the run is paused, let go and cancelled."""
+    first = await _agent([]).run(TASK, run_id="r1", store=url, autonomy="manual")
+
+    asked = (await open_questions(url)).questions
+    said = await add_message(url, "r1", "And hurry.")
+    sent = await send_event(url, "r1", "news", 7)
+    paused = await pause(url, "r1")
+    decided = await record_decisions(url, "r1", {_asked(first): "approve"})
+    freed = await unpark(url, "r1")
+    ended = await cancel(url, "r1")
+
+    assert [_asked(first)] == [one.question.id for one in asked]
+    assert (False, False) == (said.repeated, sent.repeated)
+    assert ("parked", "parked") == (paused.status, decided.state.status)
+    assert ("running", "cancelled") == (freed.status, ended.status)
+
+
+def test_what_is_no_store_is_refused_in_words(url: str, tmp_path: Path) -> None:
+    """A path that was meant as a URL, and a URL where nothing is yet: no file is made."""
+    with pytest.raises(InvalidSpec, match=r"cancel takes a store or its URL.*open_store\(url\)"):
+        asyncio.run(cancel(tmp_path, "r1"))  # type: ignore[arg-type]  # that is the mistake
+    with pytest.raises(StoreUnreachable, match="there is no store at"):
+        asyncio.run(cancel(url, "r1"))
+
+    assert [] == [*tmp_path.iterdir()]

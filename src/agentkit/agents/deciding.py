@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agentkit.agents.decisions import Check, by_question, check_decisions, fits_definition
+from agentkit.agents.opening import takes_url
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, StaleDecision
 from agentkit.core.contracts.ports import ChancePort, ClockPort, JournalPort
@@ -32,6 +33,7 @@ class Recorded(NamedTuple):
     repeated: tuple[str, ...]
 
 
+@takes_url
 async def record_decisions(
     port: JournalPort,
     run_id: str,
@@ -45,7 +47,7 @@ async def record_decisions(
     """Make decisions durable, all of them or none. Whoever drives the run next applies them.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         decisions: by question id, or by the provider's id of the call, which names the first
             question that carries it. A word stands for a `Decision` without a value.

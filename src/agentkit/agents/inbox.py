@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from agentkit.agents.opening import takes_url
 from agentkit.core.contracts.errors import AgentkitError, RunNotFound
 from agentkit.core.contracts.heads import RunStatus, RunSummary
 from agentkit.core.contracts.ports import JournalPort
@@ -55,13 +56,14 @@ class Inbox(NamedTuple):
     unreadable: list[Unreadable]
 
 
+@takes_url
 async def open_questions(
     port: JournalPort, *, every_scope: bool = False, tenant: str | None = None
 ) -> Inbox:
     """Whatever waits for a person. Nothing is changed.
 
     Args:
-        port: the store, looking at the scope whose runs are meant.
+        port: the store, or its URL, looking at the scope whose runs are meant.
         every_scope: look at the runs of all scopes instead, or of those of one tenant.
         tenant: see above; `None` for all.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from agentkit.agents.decisions import refuse_if_cancelled
+from agentkit.agents.opening import takes_url
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidSpec, NoteRefused
 from agentkit.core.contracts.ports import ClockPort, JournalPort
@@ -31,6 +32,7 @@ class Noted(NamedTuple):
     repeated: bool
 
 
+@takes_url
 async def send_event(
     port: JournalPort,
     run_id: str,
@@ -46,7 +48,7 @@ async def send_event(
     It is given to the oldest wait for that name, or kept until the run waits for it.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         name: of the event.
         payload: what the tool that waits for it gets.
@@ -80,6 +82,7 @@ async def send_event(
     return Noted(state, repeated)
 
 
+@takes_url
 async def add_message(
     port: JournalPort,
     run_id: str,
@@ -94,7 +97,7 @@ async def add_message(
     know of it. A run whose answer was on its way does not end with that, but answers once more.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         text: what the user says.
         message_id: names it once for all: a second one of the same id changes nothing. Random where

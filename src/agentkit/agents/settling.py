@@ -11,6 +11,7 @@ from agentkit.agents.decisions import (
     decision_word,
     refuse_if_cancelled,
 )
+from agentkit.agents.opening import takes_url
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidDecision, RunInUse
 from agentkit.core.contracts.ports import ClockPort, JournalPort
@@ -35,6 +36,7 @@ _OUTCOMES: dict[str, e.Outcome] = {
 }
 
 
+@takes_url
 async def settle_call(
     port: JournalPort,
     run_id: str,
@@ -47,7 +49,7 @@ async def settle_call(
     open question about the call is answered; where nobody has asked yet, a note says it.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         call: `turn.index` (as the timeline shows it), the id of its question, or the provider's
             label where no other call of the run has carried it.
@@ -95,6 +97,7 @@ def _checked(run_id: str, call: str, decision: Decision) -> Decision:
     return msgspec.structs.replace(decision, answer=answer)
 
 
+@takes_url
 async def unpark(
     port: JournalPort,
     run_id: str,
@@ -106,7 +109,7 @@ async def unpark(
     """Let a parked run go on: what stopped it was mended. Its next worker drives it.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         actor: who says so, for the record.
         reason: why, for the record.
