@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from agentkit.agents import cancel, pause, record_decisions, unpark
+from agentkit.agents import cancel, pause, record_decisions, submit, unpark, unpause
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import RunParked
+from agentkit.core.contracts.errors import InvalidDecision, RunParked
 from agentkit.core.contracts.types import Decision
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.state.journal.journal import load
@@ -158,4 +158,56 @@ async def test_a_tool_that_asks_in_a_cancelled_run_asks_nobody() -> None:
     kinds = await kinds_of(store)
     assert ["CancelAsked", "ToolFinished", "Cancelled"] == kinds[-3:]
     assert "QuestionAsked" not in kinds
+    await assert_sound(store)
+
+
+async def test_a_resume_does_not_lift_a_pause_and_says_who_did_it() -> None:
+    """Programs drive due runs by a resume; what an operator has stopped is not theirs to wake."""
+    sent: list[str] = []
+
+    @tool(side_effecting=True)
+    async def send() -> str:
+        sent.append("sent")
+        return "sent"
+
+    store = InMemoryCheckpointStore()
+    agent, llm = agent_of(send), then(calls(call("send")))
+    await submit(store, RUN, TASK, agent="worker")
+    before = (await pause(store, RUN, actor="ann", reason="prices")).seq
+    for _ in range(2):
+        with pytest.raises(RunParked, match=r"paused by ann.*agentkit unpause.*prices"):
+            await agent.resume(RUN, {}, context(llm, store))
+    held = await load(store, RUN)
+    await unpause(store, RUN)
+
+    result = await agent.resume(RUN, {}, context(llm, store))
+
+    assert ("parked", before) == (held.status, held.seq)
+    assert ("done", ["sent"]) == (result.output, sent)
+    await assert_sound(store)
+
+
+async def test_a_run_that_was_parked_before_its_pause_is_parked_after_it() -> None:
+    """A pause hides no limit: lifting it lets nothing go on that was stuck; `unpark` does."""
+
+    @tool(side_effecting=False)
+    async def look() -> str:
+        return "seen"
+
+    store = InMemoryCheckpointStore()
+    agent = agent_of(look, max_iterations=1)
+    llm = then(calls(call("look")))
+    limited = await agent.run(TASK, context(llm, store))
+    await pause(store, RUN, actor="deploy")
+    paused = await load(store, RUN)
+    lifted = await unpause(store, RUN, actor="deploy")
+    with pytest.raises(InvalidDecision, match="is not paused: it is parked"):
+        await unpause(store, RUN)
+    gone_on = await unpark(store, RUN)
+
+    assert paused.parked is not None
+    assert lifted.parked is not None
+    reasons = [limited.parked, paused.parked.reason, lifted.parked.reason, gone_on.parked]
+    assert [limited.parked, "paused", limited.parked, None] == reasons
+    assert (limited.stop_reason, "running") == ("max_iterations", gone_on.status)
     await assert_sound(store)

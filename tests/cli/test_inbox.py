@@ -328,7 +328,7 @@ def test_a_call_in_doubt_is_in_the_inbox_with_the_command_that_settles_it(shell:
 
 
 def test_a_paused_run_takes_decisions_and_goes_on_once_it_is_unpaused(office: Shell) -> None:
-    """It stays in the inbox; `unpause` is the other name of `unpark`."""
+    """It stays in the inbox; `unpause` lets it go on."""
     office("pause", "w1")
     shown = office("approvals")
     listed = office("runs", "--json").json[0]

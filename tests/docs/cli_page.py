@@ -30,7 +30,8 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
   fillers, variation selectors, blanks other than the space. `NO_COLOR` is honoured.
 - SIGINT and SIGTERM end a worker in order: what is under way has `--grace` seconds to end, its
   lease is released, the run is resumable at once, and the exit code is 130. The second signal
-  stops it. `worker` leaves with 0 after SIGTERM.
+  stops it, the third does what it does by default. A tool that does not let go ends with the
+  process, which names it. `worker` leaves with 0 after SIGTERM.
 - `worker` tells what happens on standard error, a line for each event; with `--json` on standard
   output, a document on each line.
 - `resume` imports the agent that the run was started with only from the current folder; name any
@@ -39,9 +40,9 @@ Written from `agentkit --help` by `python -m tests.docs.cli_page`; a test compar
 - `runs`, `status` and `show` call a run that nobody works on `ready` where it was answered,
   unparked, forked or given back by a worker that was told to stop, or its time has come. It is
   `interrupted` where its worker died. Either is taken up by `resume` or by any worker.
-- `resume` carries a parked run on at once, and asks on where it is suspended; `unpark`, `approve`
-  and its likes, `send` and `tool settle` only write down what somebody says, so that any worker can
-  go on later. They need the store and not the agent.
+- `resume` carries a parked run on at once, unless somebody has paused it, and asks on where it is
+  suspended; `unpark`, `approve` and its likes, `send` and `tool settle` only write down what
+  somebody says, so that any worker can go on later. They need the store and not the agent.
   `resume --answer` answers a question that was asked; `tool settle` settles also a call that nobody
   has asked about yet.
 """

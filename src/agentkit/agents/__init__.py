@@ -7,7 +7,7 @@ from agentkit.agents.inbox import open_questions
 from agentkit.agents.noting import add_message, send_event
 from agentkit.agents.result import AgentEvent, AgentResult, Suspended
 from agentkit.agents.settling import settle_call, unpark
-from agentkit.agents.stopping import cancel, pause
+from agentkit.agents.stopping import cancel, pause, unpause
 from agentkit.agents.stream import RunStream
 from agentkit.agents.submitting import Submitted, submit
 
@@ -29,4 +29,5 @@ __all__ = [
     "settle_call",
     "submit",
     "unpark",
+    "unpause",
 ]

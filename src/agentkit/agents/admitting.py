@@ -22,7 +22,8 @@ class Wanted(NamedTuple):
     Args:
         task: of a run to start or continue; `None` to resume whatever is there.
         after: the run whose conversation a new one carries on; empty for none.
-        unparks: a run to resume goes on where it is parked; otherwise it is let be.
+        unparks: a run to resume goes on where it is parked, unless somebody has paused it;
+            otherwise it is let be.
     """
 
     task: str | None = None
@@ -57,7 +58,8 @@ def admit(state: RunState, spec: AgentSpec, wanted: Wanted, *, now_ms: int) -> b
     if state.end is not None:
         return False
     waits = state.status == "suspended" and not is_due(state.lanes.values(), now_ms)
-    stays = state.parked is not None and (task is not None or not wanted.unparks)
+    parked = state.parked is not None and (task is not None or not wanted.unparks)
+    stays = state.paused or parked
     if task is None or state.cancel is not None:
         return state.cancel is not None or not (waits or stays)
     if waits:

@@ -247,7 +247,7 @@ class _Opening(NamedTuple):
         context, spec, submitted = self.context, self.spec, state.submitted
         taken: list[e.Body] = [_taken(state, lease)]
         wakes = self.wanted.unparks and self.wanted.task is None
-        if wakes and state.parked is not None and state.cancel is None:
+        if wakes and state.stuck is not None and state.cancel is None:
             taken.append(e.Unparked(context.identity))
         if state.started is not None:
             return taken

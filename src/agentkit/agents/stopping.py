@@ -1,4 +1,4 @@
-"""Stopping a run from outside, from any process: cancelled for good, or paused until unparked."""
+"""Stopping a run from outside, from any process: cancelled for good, or paused until unpaused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Literal
 
 from agentkit.agents.decisions import check_decision_texts, refuse_if_cancelled
 from agentkit.agents.leftovers import kill_leftovers
+from agentkit.agents.opening import takes_url
 from agentkit.core.contracts import entries as e
-from agentkit.core.contracts.errors import LeaseLost, NoteRefused, RunInUse
+from agentkit.core.contracts.errors import InvalidDecision, LeaseLost, NoteRefused, RunInUse
 from agentkit.core.contracts.heads import Lease
 from agentkit.core.contracts.ports import ClockPort, JournalPort
 from agentkit.core.contracts.types import Decision
@@ -20,11 +21,12 @@ from agentkit.state.journal.journal import Build, Journal, append_note, load_kno
 from agentkit.state.journal.lease import LEASE_SECONDS
 from agentkit.state.journal.owner import is_dead, owner_id
 
-__all__ = ["cancel", "pause"]
+__all__ = ["cancel", "pause", "unpause"]
 
 _POLL_SECONDS = 0.25
 
 
+@takes_url
 async def cancel(
     port: JournalPort,
     run_id: str,
@@ -42,7 +44,7 @@ async def cancel(
     that may have taken effect are recorded as such. A second cancel changes nothing.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         actor: who says so, for the record.
         reason: why, for the record and for whoever comes too late.
@@ -77,6 +79,7 @@ async def cancel(
     return state
 
 
+@takes_url
 async def pause(
     port: JournalPort,
     run_id: str,
@@ -85,13 +88,14 @@ async def pause(
     reason: str = "",
     clock: ClockPort | None = None,
 ) -> RunState:
-    """Stop a run until `unpark` lets it go on. Where it is paused already this changes nothing.
+    """Stop a run until `unpause` lets it go on. Where it is paused already this changes nothing.
 
     Acts under way end and are recorded; none begins. A living worker hears it within a heartbeat
-    and gives the run back. Decisions are still taken; they do not wake it.
+    and gives the run back. Decisions are still taken; neither they nor a resume wake it. A run that
+    is parked already stays so when the pause is lifted.
 
     Args:
-        port: the store, looking at the run's scope.
+        port: the store, looking at the run's scope; or its URL.
         run_id: the run.
         actor: who says so, for the record.
         reason: why, for the record.
@@ -112,6 +116,36 @@ async def pause(
         return [e.PauseAsked(actor, reason)]
 
     return await _note(port, run_id, note, "paused", clock=clock or SystemClock())
+
+
+@takes_url
+async def unpause(
+    port: JournalPort,
+    run_id: str,
+    *,
+    actor: str = "",
+    reason: str = "",
+    clock: ClockPort | None = None,
+) -> RunState:
+    """Lift a pause, and nothing else: a run that is parked for another reason stays parked, which
+    `unpark` ends.
+
+    Args: as for `pause`.
+
+    Raises:
+        RunNotFound: there is no such run.
+        InvalidDecision: it is not paused, or actor or reason is no text.
+        NoteRefused: it has ended, or was cancelled.
+    """
+
+    def note(state: RunState) -> list[e.Body]:
+        refuse_if_cancelled(state)
+        if not state.paused:
+            raise InvalidDecision(f"run {run_id!r} is not paused: it is {state.status}")
+        check_decision_texts(state, "unpause", Decision("unpause", actor=actor, reason=reason))
+        return [e.Unparked(actor, reason, pause_only=True)]
+
+    return await _note(port, run_id, note, "unpaused", clock=clock or SystemClock())
 
 
 async def _note(

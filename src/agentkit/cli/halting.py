@@ -1,19 +1,19 @@
-"""`cancel` and `pause`: stop a run without driving it."""
+"""`cancel`, `pause` and `unpause`: stop a run without driving it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
-from agentkit.agents.stopping import cancel, pause
+from agentkit.agents.stopping import cancel, pause, unpause
 from agentkit.cli.exits import OK
 from agentkit.cli.output import emit_json, one_line, say
-from agentkit.cli.session import run_command
+from agentkit.cli.session import resume_command, run_command
 from agentkit.cli.settling import checked_scope
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.types import Scope
 from agentkit.state.journal.fold import RunState
 
-__all__ = ["StopOrder", "cancel_run", "pause_run"]
+__all__ = ["StopOrder", "cancel_run", "pause_run", "unpause_run"]
 
 
 class StopOrder(NamedTuple):
@@ -70,7 +70,27 @@ def pause_run(store_url: str | None, order: StopOrder, *, as_json: bool) -> NoRe
         if as_json:
             emit_json({"run": order.run_id, "status": state.status, "seq": state.seq})
         else:
-            say(f"paused. It goes on with: agentkit unpark {order.run_id}")
+            lift = resume_command(order.run_id, store_url=store_url, scope=scope, command="unpause")
+            say(f"paused. It goes on with: {lift}")
+        return OK
+
+    run_command(store_url, work, as_json=as_json)
+
+
+def unpause_run(store_url: str | None, order: StopOrder, *, as_json: bool) -> NoReturn:
+    """Lift a pause and say what that leaves."""
+    scope = checked_scope(order.run_id, order.scope, as_json=as_json)
+
+    async def work(store: JournalPort) -> int:
+        actor = order.by or "command line"
+        state = await unpause(store.scoped(scope), order.run_id, actor=actor, reason=order.why)
+        if as_json:
+            emit_json({"run": order.run_id, "status": state.status, "seq": state.seq})
+        elif state.parked is not None:
+            say(one_line(f"unpaused; it is still parked: {state.parked.message}"))
+        else:
+            resume = resume_command(order.run_id, store_url=store_url, scope=scope)
+            say(f"unpaused. It goes on with: {resume}")
         return OK
 
     run_command(store_url, work, as_json=as_json)

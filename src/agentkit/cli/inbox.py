@@ -183,10 +183,10 @@ def send(
 def unpause(
     *, run_id: str, by: str, why: str, scope: Scope, store: str | None, as_json: bool
 ) -> None:
-    """Let a paused run go on. It is unpark by another name; nothing is run by this."""
-    from agentkit.cli.settling import unpark_run
+    """Let a paused run go on, unless something else has parked it. Nothing is run by this."""
+    from agentkit.cli.halting import StopOrder, unpause_run
 
-    unpark_run(store, run_id, by=by, why=why, scope=scope, as_json=as_json)
+    unpause_run(store, StopOrder(run_id, by, why, scope), as_json=as_json)
 
 
 COMMANDS: tuple[click.Command, ...] = (approvals, approve, reject, edit, answer, send, unpause)

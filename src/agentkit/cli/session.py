@@ -119,9 +119,15 @@ def leave_interrupted(left_behind: Mapping[str, str] = _NOTHING, *, as_json: boo
 
 
 def resume_command(
-    run_id: str, *, store_url: str | None, scope: Scope, agent: str = "", model: str = ""
+    run_id: str,
+    *,
+    store_url: str | None,
+    scope: Scope,
+    agent: str = "",
+    model: str = "",
+    command: str = "resume",
 ) -> str:
-    """The command that carries the run on, as it can be pasted into this shell.
+    """The command that carries the run on, or another about it, to be pasted into this shell.
 
     What was given as an option is needed again, but for a password, which is shown to nobody; what
     the environment says will be there.
@@ -135,7 +141,7 @@ def resume_command(
         "--model": model,
     }
     words = [word for option, value in given.items() if value for word in (option, value)]
-    return join(["agentkit", "resume", run_id, *words])
+    return join(["agentkit", command, run_id, *words])
 
 
 async def _interruptible(

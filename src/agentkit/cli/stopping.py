@@ -61,7 +61,7 @@ def cancel(
 def pause(
     *, run_id: str, by: str, why: str, scope: Scope, store: str | None, as_json: bool
 ) -> None:
-    """Stop a run until agentkit unpark lets it go on.
+    """Stop a run until agentkit unpause lets it go on.
 
     What is under way ends and is recorded; nothing new begins.
     """

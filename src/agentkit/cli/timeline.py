@@ -190,7 +190,8 @@ def _run_text(body: e.Body) -> str:
             return f"parked  {body.reason}: {shorten(body.message, 160)}"
         case e.Unparked():
             by = f" by {shorten(body.actor, 40)}" if body.actor else ""
-            return f"unparked{by} {shorten(body.reason, 60)}".rstrip()
+            what = "unpaused" if body.pause_only else "unparked"
+            return f"{what}{by} {shorten(body.reason, 60)}".rstrip()
         case e.CancelAsked() | e.PauseAsked():
             what = "cancel" if isinstance(body, e.CancelAsked) else "pause"
             by = f" by {shorten(body.actor, 40)}" if body.actor else ""

@@ -365,10 +365,11 @@ class Parked(msgspec.Struct, frozen=True, omit_defaults=True, tag="parked"):
 
 
 class Unparked(msgspec.Struct, frozen=True, omit_defaults=True, tag="unparked"):
-    """Somebody asked a parked run to go on."""
+    """Somebody asked a parked run to go on; `pause_only` leaves it parked for any other reason."""
 
     actor: str = ""
     reason: str = ""
+    pause_only: bool = False
 
 
 class CancelAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel_asked"):
@@ -381,7 +382,7 @@ class CancelAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel_a
 
 
 class PauseAsked(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause_asked"):
-    """Note: the run is to stop until somebody unparks it. What is under way ends; no act begins."""
+    """Note: the run is to stop until it is unpaused. What is under way ends; no act begins."""
 
     actor: str = ""
     reason: str = ""

@@ -86,10 +86,14 @@ class Told(Protocol):
 
     started: e.RunStarted | None
     end: e.Finished | e.Failed | e.Cancelled | None
-    parked: e.Parked | None
     cancel: e.CancelAsked | None
     forked: e.Forked | None
     base_detail: Detail
+
+    @property
+    def parked(self) -> e.Parked | None:
+        """Why the run is parked."""
+        ...
 
     @property
     def task(self) -> str:

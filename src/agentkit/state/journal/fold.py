@@ -61,7 +61,7 @@ def _lease_taken(state: RunState, entry: e.Entry, body: e.LeaseTaken) -> None:
     if body.why != "takeover":
         return
     state.takeovers += 1
-    if (state.parked is None or state.paused) and state.asking:
+    if state.stuck is None and state.asking:
         # The worker that died was between two answers: one may have been paid for and lost.
         state.usage += Usage(unknown=1)
 
@@ -257,7 +257,7 @@ def _forked(state: RunState, entry: e.Entry, body: e.Forked) -> None:
     state.inherited += state.usage
     state.usage = Usage()
     state.recoveries = 0
-    state.parked = state.cancel = None
+    state.stuck = state.pause = state.cancel = None
     state.doubts.clear()  # those of the other run, which tells of them
     state.mail.forget()
     said = body.message or body.task
@@ -282,11 +282,14 @@ def _carried_on(state: RunState, entry: e.Entry, body: e.Forked) -> None:
 
 
 def _parked(state: RunState, entry: e.Entry, body: e.Parked) -> None:
-    state.parked = body
+    state.stuck = body
 
 
 def _unparked(state: RunState, entry: e.Entry, body: e.Unparked) -> None:
-    state.parked = None
+    state.pause = None
+    if body.pause_only:
+        return
+    state.stuck = None
     state.recoveries = 0
     for lane in state.lanes.values():
         lane.failures.clear()
@@ -298,13 +301,13 @@ def _cancel_asked(state: RunState, entry: e.Entry, body: e.CancelAsked) -> None:
 
 def _pause_asked(state: RunState, entry: e.Entry, body: e.PauseAsked) -> None:
     by = f" by {body.actor}" if body.actor else ""
-    text = f"It was paused{by}. `agentkit unpark {state.run_id}` lets it go on."
-    state.parked = e.Parked("paused", f"{text} ({body.reason})" if body.reason else text)
+    text = f"It was paused{by}. `agentkit unpause {state.run_id}` lets it go on."
+    state.pause = e.Parked("paused", f"{text} ({body.reason})" if body.reason else text)
 
 
 def _ended(state: RunState, entry: e.Entry, body: e.Finished | e.Failed | e.Cancelled) -> None:
     state.end = body
-    state.parked = None
+    state.stuck = state.pause = None
 
 
 def _call(lane: LaneState, turn: int, index: int) -> CallState | None:

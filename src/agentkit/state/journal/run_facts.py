@@ -58,7 +58,8 @@ class RunFacts:
         self.mail = Mailbox()
         self.messages: set[str] = set()
         self.early: list[str] = []
-        self.parked: e.Parked | None = None
+        self.stuck: e.Parked | None = None
+        self.pause: e.Parked | None = None
         self.cancel: e.CancelAsked | None = None
         self.end: e.Finished | e.Failed | e.Cancelled | None = None
         self.main_lane = ""
@@ -207,7 +208,12 @@ class RunFacts:
     @property
     def paused(self) -> bool:
         """Whether somebody has paused the run."""
-        return self.parked is not None and self.parked.reason == "paused"
+        return self.pause is not None
+
+    @property
+    def parked(self) -> e.Parked | None:
+        """Why the run is parked: somebody has paused it, or else what it is stuck at."""
+        return self.pause or self.stuck
 
     @property
     def stopping(self) -> bool:
