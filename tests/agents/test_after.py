@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkit.agents import Agent, add_message, cancel, pause, record_decisions
+from agentkit.agents import Agent, add_message, cancel, pause, record_decisions, unpause
 from agentkit.agents.checking import DefinitionChangedWarning
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import (
@@ -262,6 +262,7 @@ async def test_an_unfinished_conversation_is_not_carried_on() -> None:
     await pause(store, RUN)
     with pytest.raises(RunUnfinished, match=r"parked \(paused\)") as paused:
         await agent.run(MORE, context(llm, store, run_id="r2"), after=RUN)
+    await unpause(store, RUN)
     await agent.resume(RUN, {}, context(llm, store))
     await record_decisions(store, RUN, {questions[0].id: "approve"})
     with pytest.raises(RunUnfinished, match="nobody works on it; resume it first") as left:

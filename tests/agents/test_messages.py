@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from agentkit.agents import AgentResult, add_message, cancel
+from agentkit.agents import AgentResult, add_message, cancel, send_event
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.errors import InvalidSpec, NoteRefused, RunNotFound
 from agentkit.core.contracts.model import ModelReply, ModelRequest, TextDelta
@@ -120,13 +120,29 @@ async def test_a_message_that_comes_while_the_model_answers_stands_behind_that_a
     await _assert_sound(store)
 
 
+@pytest.mark.parametrize(("name", "payload"), [("paid", 2), ("shipped", 1)])
+async def test_the_id_of_an_event_stands_for_one_event(name: str, payload: int) -> None:
+    """Another name or payload under it is refused, also after the first was delivered."""
+    store, llm = InMemoryCheckpointStore(), then(calls(call("choose")))
+    await agent_of(choose).run(TASK, context(llm, store))
+    await send_event(store, RUN, "paid", 1, event_id="e1")
+
+    with pytest.raises(NoteRefused, match="knows the id 'e1' for something else"):
+        await send_event(store, RUN, name, payload, event_id="e1")
+
+    assert (await send_event(store, RUN, "paid", 1, event_id="e1")).repeated
+    assert 1 == len(await bodies_of(store, e.EventReceived))
+
+
 async def test_a_message_counts_once() -> None:
-    """By its id, whoever sends it again."""
+    """By its id, whoever sends it again; another text under that id is refused, not lost."""
     store, llm = InMemoryCheckpointStore(), then(calls(call("choose")))
     result: AgentResult = await agent_of(choose).run(TASK, context(llm, store))
 
     first = await add_message(store, RUN, "a", message_id="m1")
-    again = await add_message(store, RUN, "b", message_id="m1")
+    again = await add_message(store, RUN, "a", message_id="m1", actor="ann")
+    with pytest.raises(NoteRefused, match="knows the id 'm1' for something else"):
+        await add_message(store, RUN, "b", message_id="m1")
 
     assert "suspended" == result.stop_reason
     assert (False, True) == (first.repeated, again.repeated)

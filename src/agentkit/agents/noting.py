@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from agentkit.agents.decisions import refuse_if_cancelled
@@ -15,7 +16,7 @@ from agentkit.core.contracts.values import encode_value
 from agentkit.core.runtime import SystemChance, SystemClock
 from agentkit.state.journal.fold import RunState
 from agentkit.state.journal.journal import Build, append_note, load_known
-from agentkit.state.journal.waits import MAX_KEPT_EVENTS
+from agentkit.state.journal.waits import MAX_KEPT_EVENTS, print_of
 
 __all__ = ["Noted", "add_message", "send_event"]
 
@@ -59,7 +60,8 @@ async def send_event(
 
     Raises:
         RunNotFound: there is no such run.
-        NoteRefused: the run has ended or was cancelled, or keeps too many events already.
+        NoteRefused: the run has ended or was cancelled, or keeps too many events already; or the id
+            stands for another event.
         InvalidId, ResultNotStorable: name, id or payload cannot be kept.
     """
     check_id(name, what="event name")
@@ -69,7 +71,7 @@ async def send_event(
 
     def note(state: RunState) -> list[e.Body]:
         nonlocal repeated
-        repeated = identity in state.mail.ids
+        repeated = _is_known(state, state.mail.ids, identity, print_of(name, body.payload))
         if repeated:
             return []
         refuse_if_cancelled(state)
@@ -107,7 +109,7 @@ async def add_message(
 
     Raises:
         RunNotFound: there is no such run.
-        NoteRefused: the run has ended or was cancelled.
+        NoteRefused: the run has ended or was cancelled, or the id stands for another text.
         InvalidSpec: the text is empty, or none.
     """
     if not _text("message", text).strip():
@@ -118,13 +120,22 @@ async def add_message(
 
     def note(state: RunState) -> list[e.Body]:
         nonlocal repeated
-        repeated = identity in state.messages
+        repeated = _is_known(state, state.messages, identity, print_of(text))
         if not repeated:
             refuse_if_cancelled(state)
         return [] if repeated else [body]
 
     state = await _append(port, run_id, note, note_id=f"message-{_token()}", clock=clock)
     return Noted(state, repeated)
+
+
+def _is_known(state: RunState, known: Mapping[str, bytes], identity: str, given: bytes) -> bool:
+    """Whether this was told before, by its id."""
+    before = known.get(identity, given)
+    if before != given:
+        message = f"run {state.run_id!r} knows the id {identity!r} for something else that was told"
+        raise NoteRefused(f"{message}; give what is new an id of its own", run_id=state.run_id)
+    return identity in known
 
 
 async def _append(

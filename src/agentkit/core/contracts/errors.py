@@ -220,7 +220,7 @@ class VersionTaken(RunError):
 
 
 class NoteRefused(RunError):
-    """The run has ended; it takes no notes any more."""
+    """The run does not take this note: it has ended, say, or knows its id for another one."""
 
 
 class EntryTooLarge(RunError, ValueError):

@@ -19,7 +19,7 @@ from agentkit.state.journal.lanes import (
     TurnState,
 )
 from agentkit.state.journal.run_facts import RunFacts
-from agentkit.state.journal.waits import begin_input, begin_wait, question_of, wait_asked
+from agentkit.state.journal.waits import begin_input, begin_wait, print_of, question_of, wait_asked
 
 __all__ = ["RunState"]
 
@@ -211,7 +211,7 @@ def _value_recorded(state: RunState, entry: e.Entry, body: e.ValueRecorded) -> N
 def _message_added(state: RunState, entry: e.Entry, body: e.MessageAdded) -> None:
     if body.message_id in state.messages:
         return
-    state.messages.add(body.message_id)
+    state.messages[body.message_id] = print_of(body.text)
     if state.started is None:
         state.early.append(body.text)
         return

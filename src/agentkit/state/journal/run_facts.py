@@ -56,7 +56,7 @@ class RunFacts:
         self.doubts: dict[tuple[str, int, int], tuple[str, int]] = {}
         self.asked_anew: set[str] = set()
         self.mail = Mailbox()
-        self.messages: set[str] = set()
+        self.messages: dict[str, bytes] = {}
         self.early: list[str] = []
         self.stuck: e.Parked | None = None
         self.pause: e.Parked | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 
 from agentkit.core.contracts import entries as e
 from agentkit.core.contracts.types import Question, Wait
@@ -27,12 +28,22 @@ MAX_KEPT_EVENTS = 1_000
 """Events that a run keeps while nothing in it waits for them."""
 
 
+def print_of(*texts: str) -> bytes:
+    """By what it is told whether the same was said again; small, whatever was said."""
+    hashed = blake2b(digest_size=16)
+    for text in texts:
+        hashed.update(f"{len(text)}:{text}".encode())
+    return hashed.digest()
+
+
 class Mailbox:
-    """Events of a run that have not been delivered yet, oldest first, and the ids of all."""
+    """Events of a run that have not been delivered yet, oldest first, and the ids of all with what
+    they stand for.
+    """
 
     def __init__(self) -> None:
         self.kept: dict[str, list[e.EventReceived]] = {}
-        self.ids: set[str] = set()
+        self.ids: dict[str, bytes] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.kept.values()))
@@ -43,7 +54,7 @@ class Mailbox:
         """
         if event.event_id in self.ids:
             return
-        self.ids.add(event.event_id)
+        self.ids[event.event_id] = print_of(event.name, event.payload)
         open_ones = [
             wait
             for call in _open_calls(lanes)
