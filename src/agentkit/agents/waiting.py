@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
 from agentkit.core.contracts import entries as e
@@ -15,10 +16,17 @@ from agentkit.state.journal.journal import Journal
 from agentkit.state.journal.lanes import CallState, WaitState
 from agentkit.tools.waiting import Waited, Waiter, WaitFor
 
-__all__ = ["MAX_IGNORED_ENDS", "Waiting"]
+__all__ = ["MAX_IGNORED_ENDS", "AnswerUnused", "Waiting"]
 
 MAX_IGNORED_ENDS = 100
 """How often a tool whose attempt is over may wait again before it is held for good."""
+
+
+_UNNAMED = "ask:"
+
+
+class AnswerUnused(UserWarning):
+    """A tool asks anew and has not asked again what was answered: its prompt may have changed."""
 
 
 class Waiting:
@@ -71,6 +79,26 @@ class Waiting:
         if known is None or not known.ended or known.attempt == started.attempt:
             return None
         return Waited(known.how, decode_value(known.value))
+
+    def warn_of_unused(self, started: e.ToolStarted, asked: Collection[str]) -> None:
+        """Warn where an attempt that is to be left waits for an unnamed question and has not come
+        to another one that was answered. It is no error: who records answers may pass them over.
+        """
+        waits = self._call(started, self._journal.state).waits
+        unnamed = {
+            name: wait
+            for name, wait in waits.items()
+            if wait.question is not None and name.startswith(_UNNAMED)
+        }
+        waiting = [name for name, wait in unnamed.items() if name in asked and not wait.ended]
+        unused = [name for name, wait in unnamed.items() if wait.ended and name not in asked]
+        if waiting and unused:
+            message = (
+                f"run {self._journal.state.run_id!r}: {started.name} asks {waiting[-1][:90]!r} and "
+                f"has not asked {unused[-1][:90]!r} again, whose answer is not used. Where this is "
+                "one question whose prompt changes, give it a name: ask(prompt, name=…)"
+            )
+            warnings.warn(message, AnswerUnused, stacklevel=2)
 
     def _begin(self, state: RunState, started: e.ToolStarted, wanted: WaitFor) -> Sequence[e.Body]:
         known = self._known(started, wanted.name, state)
@@ -127,6 +155,7 @@ class _Rest:
         self._leave_attempt = leave
         self._loop = asyncio.get_running_loop()
         self._recording = self._ignored = 0
+        self._asked: set[str] = set()
         self._sleepers: list[asyncio.Future[Waited]] = []
 
     async def wait(self, wanted: WaitFor) -> Waited:
@@ -134,6 +163,7 @@ class _Rest:
         if not self._under_way():
             return await self._over()
         self._check(wanted.name)
+        self._asked.add(wanted.name)
         self._recording += 1
         try:
             ended = await self._waiting.wait(self._started, wanted)
@@ -160,6 +190,7 @@ class _Rest:
     def _leave(self) -> None:
         if self._recording or not self._under_way():
             return
+        self._waiting.warn_of_unused(self._started, self._asked)
         self._leave_attempt()
         for sleeper in self._sleepers:
             sleeper.cancel()
