@@ -282,14 +282,14 @@ async def test_an_async_function_cannot_decide() -> None:
 
 
 async def test_f040_the_question_shows_what_will_run() -> None:
-    """Tool, canonical arguments, their digest, answers, path; the intent has the same digest."""
+    """Tool, canonical arguments with the tool's defaults, their digest, answers, path."""
     desk = Desk([("pay", 5)])
     [question] = _open(await desk.run())
 
     await desk.resume({question.id: "approve"})
 
     [started] = await bodies_of(desk.store, e.ToolStarted)
-    assert ("approval", "pay", '{"cents":5}', "pay5") == (
+    assert ("approval", "pay", '{"cents":5,"to":"ann"}', "pay5") == (
         question.kind,
         question.tool,
         question.arguments,
@@ -297,7 +297,8 @@ async def test_f040_the_question_shows_what_will_run() -> None:
     )
     assert ("approve", "reject", "edit") == question.answers
     assert (RUN, "agent:worker", "1.0") == question.path
-    assert digest("pay", {"cents": 5}) == question.digest == started.digest
+    assert digest("pay", {"cents": 5, "to": "ann"}) == question.digest
+    assert digest("pay", {"cents": 5}) == started.digest
     assert "human" == started.by
 
 
@@ -662,7 +663,7 @@ async def test_f044_what_was_rejected_stays_rejected(crash: bool) -> None:
         result = await desk.resume({})
 
     assert [] == desk.log
-    assert ['{"cents":2}'] == [one.arguments for one in _open(result)]
+    assert ['{"cents":2,"to":"ann"}'] == [one.arguments for one in _open(result)]
     outcomes = await bodies_of(desk.store, e.ToolFinished)
     assert [("rejected", "ann")] * 2 == [(one.outcome, one.by) for one in outcomes]
     assert "has rejected a call with these very arguments" in outcomes[1].content

@@ -4,14 +4,25 @@ import warnings
 
 import pytest
 
-from agentkit.agents import Agent
+from agentkit.agents import Agent, record_decisions
 from agentkit.agents.checking import DefinitionChangedWarning
 from agentkit.agents.cognition import ReActCognition
 from agentkit.core.contracts import entries as e
 from agentkit.core.testing import FakeLLM
 from agentkit.state.checkpoints.adapters import InMemoryCheckpointStore
 from agentkit.tools import tool
-from tests.agents.kit import TASK, agent_of, bodies_of, call, calls, context, died_after, then
+from tests.agents.kit import (
+    RUN,
+    TASK,
+    agent_of,
+    bodies_of,
+    call,
+    calls,
+    context,
+    died_after,
+    messages_of,
+    then,
+)
 
 
 @tool(side_effecting=False)
@@ -169,3 +180,36 @@ async def test_a_new_run_uses_the_new_definition() -> None:
         await _agent(prompt=prompt).run(TASK, context(llm, store, run_id=f"r{number}"))
 
     assert ["Old.", "New."] == [request.system for request in llm.requests]
+
+
+def _payer(default: int, paid: list[int]) -> Agent:
+    @tool(side_effecting=True, requires_approval=True, name="pay")
+    async def pay_some(invoice: str, cents: int = default) -> str:
+        paid.append(cents)
+        return "paid"
+
+    return agent_of(pay_some)
+
+
+@pytest.mark.filterwarnings("ignore::agentkit.agents.checking.DefinitionChangedWarning")
+async def test_f040_an_approval_covers_the_defaults_that_were_shown() -> None:
+    """A default that another release of the tool has changed is asked about again; what the tool
+    gets is what was shown, and the model's own arguments stay what it reads.
+    """
+    paid: list[int] = []
+    store, llm = InMemoryCheckpointStore(), then(calls(call("pay", invoice="A")))
+    first = await _payer(100, paid).run(TASK, context(llm, store))
+    assert first.suspended is not None
+    [question] = first.suspended.questions
+    await record_decisions(store, RUN, {question.id: "approve"})
+
+    again = await _payer(777, paid).resume(RUN, {}, context(llm, store))
+    assert again.suspended is not None
+    [other] = again.suspended.questions
+    assert [] == paid
+    last = await _payer(777, paid).resume(RUN, {other.id: "approve"}, context(llm, store))
+
+    shown = ['{"cents":100,"invoice":"A"}', '{"cents":777,"invoice":"A"}']
+    assert shown == [question.arguments, other.arguments]
+    assert ("done", [777]) == (last.output, paid)
+    assert {"invoice": "A"} == (await messages_of(store))[1].tool_calls[0].arguments

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from agentkit.core.contracts.errors import InvalidDecision, InvalidSpec
-from agentkit.core.contracts.types import CallRecord, Decision, Question, ToolCall, ToolDefinition
-from agentkit.core.contracts.values import encode_value, parse_arguments
+from agentkit.core.contracts.types import (
+    CallRecord,
+    Decision,
+    JSONObject,
+    Question,
+    ToolCall,
+    ToolDefinition,
+)
+from agentkit.core.contracts.values import canonical, encode_value, parse_arguments
 from agentkit.state.journal.approval import ApprovalPolicy
 from agentkit.state.journal.recovery import CallPolicy
 from agentkit.tools import ArgumentsInvalid, Tool
@@ -72,9 +79,11 @@ class ToolRegistry:
             problem = f"The arguments of {tool.name} are not a JSON object; the call was not run."
             return Checked(call, _policy(tool, problem))
         try:
-            return Checked(call, _policy(tool), tool, tool.bind(arguments))
+            bound = tool.bind(arguments)
         except ArgumentsInvalid as exc:
             return Checked(call, _policy(tool, str(exc)))
+        final = canonical({**_defaults(tool), **arguments})
+        return Checked(call, _policy(tool, final=final), tool, bound)
 
     def check_decision(self, run_id: str, question: Question, decision: Decision) -> None:
         """Refuse a decision that would make a call which cannot be made.
@@ -85,7 +94,7 @@ class ToolRegistry:
         if question.kind != "approval" or decision.answer == "reject":
             return
         edited = decision.answer == "edit"
-        arguments = encode_value(decision.value) if edited else question.arguments
+        arguments = encode_value(decision.value) if edited else self._given(question)
         checked = self.check(CallRecord(question.call_id, question.tool, arguments))
         if checked.policy.problem:
             raise InvalidDecision(
@@ -93,8 +102,31 @@ class ToolRegistry:
                 f"decision says: {checked.policy.problem} Nothing was recorded; it stays open."
             )
 
+    def _given(self, question: Question) -> str:
+        """The arguments that were shown, without what the tool adds by itself: a default need not
+        be what its own type allows.
+        """
+        shown, tool = parse_arguments(question.arguments), self._tools.get(question.tool)
+        if shown is None or tool is None:
+            return question.arguments
+        added = _defaults(tool)
+        return canonical(
+            {name: one for name, one in shown.items() if name not in added or added[name] != one}
+        )
 
-def _policy(tool: Tool, problem: str = "") -> CallPolicy:
+
+def _defaults(tool: Tool) -> JSONObject:
+    """What the tool takes for arguments that are left out, as far as JSON can show it."""
+    properties = cast("dict[str, JSONObject]", tool.definition.parameters.get("properties", {}))
+    required = {one.name for one in tool.signature.parameters if one.required}
+    return {
+        name: shape["default"]
+        for name, shape in properties.items()
+        if "default" in shape and name not in required
+    }
+
+
+def _policy(tool: Tool, problem: str = "", *, final: str = "") -> CallPolicy:
     approval = tool.approval
     return CallPolicy(
         tool.side_effecting,
@@ -105,6 +137,6 @@ def _policy(tool: Tool, problem: str = "") -> CallPolicy:
         on_in_doubt=tool.on_in_doubt or "",
         problem=problem,
         approval=ApprovalPolicy(
-            "", approval.seconds, approval.on_deadline, approval.on_repeat_refused
+            "", approval.seconds, approval.on_deadline, approval.on_repeat_refused, final
         ),
     )

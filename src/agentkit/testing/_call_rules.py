@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentkit.core.contracts.values import digest
+from agentkit.core.contracts.values import digest, parse_arguments
 from agentkit.testing._facts import UNSURE, Call, Fact, Story
 from agentkit.testing.effects import Effect
 
@@ -174,11 +174,20 @@ def _approved(call: Call, question: Fact, decision: Fact, fact: Fact) -> Iterato
     if answer == "reject" and not rejected:
         yield "I11", f"{call.label}: it was rejected, and moved at {fact.seq} all the same"
     elif answer != "reject" and fact.kind == "tool_started":
-        shown = question.body["digest"]
+        shown = {question.body["digest"], *_without_defaults(call, question)}
         if answer == "edit":
-            shown = digest(call.name, decision.body["value"])
-        if fact.body["digest"] != shown:
+            shown = {digest(call.name, decision.body["value"])}
+        if fact.body["digest"] not in shown:
             yield "I11", f"{call.label}: intent {fact.seq} is not for what was approved"
+
+
+def _without_defaults(call: Call, question: Fact) -> Iterator[str]:
+    """The digest of what the model asked for, where all of that was shown: an intent is for that,
+    the person saw the tool's defaults beside it.
+    """
+    own, seen = parse_arguments(call.arguments), parse_arguments(question.body["arguments"])
+    if own is not None and seen is not None and {**seen, **own} == seen:
+        yield digest(call.name, call.arguments)
 
 
 def _refusals(story: Story) -> Iterator[tuple[str, str]]:

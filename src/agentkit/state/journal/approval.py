@@ -49,12 +49,15 @@ class ApprovalPolicy(NamedTuple):
         on_deadline: what becomes of the call then.
         on_repeat_refused: of a call that a person has rejected before, with the same arguments:
             `refuse` applies that word again, `ask` asks again.
+        arguments: JSON text of all that the tool would be run with, its defaults included; empty
+            where only what was given for the call is known.
     """
 
     why: str = ""
     seconds: float | None = None
     on_deadline: OnApprovalDeadline = "reject"
     on_repeat_refused: OnRepeatRefused = "refuse"
+    arguments: str = ""
 
 
 class Approved(NamedTuple):
@@ -112,7 +115,8 @@ def after_question(
     if problem:
         why = NOT_NOW.format(asked=asked, problem=problem)
         return _question(call, policy, why, turn=turn, now_ms=now_ms)
-    if decision.answer == "approve" and digest(question.tool, call.arguments) != decision.digest:
+    final = policy.arguments or call.arguments
+    if decision.answer == "approve" and digest(question.tool, final) != decision.digest:
         return _question(call, policy, asked, turn=turn, now_ms=now_ms)
     return Approved(by)
 
@@ -127,7 +131,8 @@ def _question(
     call: CallState, policy: ApprovalPolicy, why: str, *, turn: int, now_ms: int
 ) -> e.QuestionAsked:
     deadline = 0 if policy.seconds is None else now_ms + max(1, int(policy.seconds * 1000))
-    arguments = call.own_arguments
+    known = call.question.arguments if call.question is not None else call.own_arguments
+    arguments = policy.arguments or known
     return e.QuestionAsked(
         turn=turn,
         index=call.index,

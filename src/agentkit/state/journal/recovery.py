@@ -251,10 +251,11 @@ class _Planner(NamedTuple):
     ) -> e.ToolFinished | e.QuestionAsked | None:
         """What keeps a call from being made for the first time until a person has agreed."""
         known, turn, approval = self.state.refused, self.turn.answer.turn, policy.approval
-        what = digest(call.record.name, call.arguments) if known else ""
-        if what in self.state.asked_anew:
+        texts = {approval.arguments or call.arguments, call.arguments} if known else set()
+        about = [digest(call.record.name, text) for text in texts]
+        if not self.state.asked_anew.isdisjoint(about):
             approval = approval._replace(on_repeat_refused="ask")
-        refused = known.get(what)
+        refused = next((known[what] for what in about if what in known), None)
         return held_back(call, approval, turn=turn, refused=refused, now_ms=self.now_ms)
 
     def _asked(self, call: CallState, question: Question, policy: CallPolicy) -> _Move:
