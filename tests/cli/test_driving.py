@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from agentkit.cli.driving import parse_answers
+from agentkit.cli.driving import parse_answers, read_value
 from agentkit.core.contracts.errors import InvalidDecision
 from agentkit.core.contracts.types import Decision
 from agentkit.testing.provider import Answer, StrictProvider
@@ -285,3 +285,20 @@ def test_the_interpreter_is_the_one_that_runs_the_tests(shell: Shell) -> None:
 
     assert sys.executable in done.err
     assert "agentkit/__init__.py" in done.err
+
+
+@pytest.mark.parametrize(
+    "value", ['{"cents":1,"cents":777}', '[{"a":1,"a":2}]', "NaN", '{"cents":Infinity}', "1e999"]
+)
+def test_a_value_that_is_not_the_one_that_was_read_is_refused(value: str) -> None:
+    """Of a member that is named twice the last one would count."""
+    with pytest.raises(InvalidDecision, match="not the JSON of one value"):
+        parse_answers([f"q4=edit:{value}"])
+
+
+def test_a_text_that_is_no_json_is_a_text() -> None:
+    """Whatever it begins like."""
+    texts = ["no such order", "{", "1,2", 'a "b"', '1, "value": 2']
+
+    assert texts == [read_value(text) for text in texts]
+    assert [{"a": [1.5, None]}, "x"] == [read_value('{"a": [1.5, null]}'), read_value('"x"')]

@@ -30,6 +30,7 @@ from agentkit.core.contracts.model import LLMPort, ModelReply, ModelRequest, Tex
 from agentkit.core.contracts.ports import JournalPort
 from agentkit.core.contracts.slots import check_id
 from agentkit.core.contracts.types import JSON, Decision, Scope, Wait
+from agentkit.core.contracts.values import parse_arguments
 from agentkit.core.runtime import Invoker, RunContext, Services, SystemChance
 from agentkit.core.runtime.context import Autonomy
 from agentkit.state.checkpoints import Checkpointer
@@ -131,7 +132,8 @@ def parse_answers(answers: Sequence[str]) -> dict[str, Decision]:
     reason.
 
     Raises:
-        InvalidDecision: an answer has no `=` or lacks its value, or a question is answered twice.
+        InvalidDecision: an answer has no `=` or lacks its value, a question is answered twice, or
+            see `read_value`.
     """
     decisions: dict[str, Decision] = {}
     for text in answers:
@@ -159,12 +161,25 @@ _WHAT = {
 
 
 def read_value(text: str) -> JSON:
-    """JSON where it parses as JSON, else the text itself."""
+    """JSON where it parses as JSON, else the text itself.
+
+    Raises:
+        InvalidDecision: it parses, but not to one value: a member is named twice, or it holds NaN,
+            an infinity or a number beyond the range of a float.
+    """
     try:
-        value: JSON = json.loads(text)
+        json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value
+    wrapped = parse_arguments(f'{{"value":{text}}}')
+    if wrapped is None:
+        message = (
+            f"{text[:80]!r} is not the JSON of one value: a member is named twice, it is nested"
+        )
+        raise InvalidDecision(
+            f"{message} too deep, or holds NaN, an infinity or a number too large"
+        )
+    return wrapped["value"]
 
 
 async def _has_begun(store: JournalPort, run_id: str) -> bool:
