@@ -187,9 +187,7 @@ class Dialled:
         self._reached = False
 
     def take(self) -> Db:
-        """See `Source.take`. A server that was there once is waited for while it restarts, and so
-        is one that ends new connections before they were looked at.
-        """
+        """See `Source.take`. A server that was there once is waited for while it restarts."""
         until = self._clock.elapsed() + CONNECT_SECONDS
         while True:
             db = self._connect()
