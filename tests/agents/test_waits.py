@@ -194,6 +194,8 @@ async def test_an_answer_is_checked_before_anything_is_recorded(
         {"schema": {"minimum": "1"}},
         {"schema": {"type": "string"}, "choices": ["a"]},
         {"choices": []},
+        {"choices": "abc"},
+        {"prompt": " "},
         {"on_deadline": "approve"},
     ],
 )
@@ -202,7 +204,9 @@ async def test_what_cannot_be_checked_cannot_be_asked(options: dict[str, JSON]) 
 
     @tool(side_effecting=False)
     async def choose(ctx: ToolContext) -> JSON:
-        return await ctx.ask("Well?", **options)  # type: ignore[arg-type]  # drawn
+        more = options.copy()
+        prompt = str(more.pop("prompt", "Well?"))
+        return await ctx.ask(prompt, **more)  # type: ignore[arg-type]  # drawn
 
     hall = Hall(choose)
 

@@ -60,7 +60,8 @@ def test_f067_an_interrupted_run_is_cancelled_at_once(shell: Shell) -> None:
     assert "cancelled" == shell("runs", "--json").json[0]["status"]
     assert "cancelled" == kinds(shell)[-1]
     assert 4 == shell("unpark", "r1").code
-    assert 0 == shell("cancel", "r1").code
+    late = shell("cancel", "r1", "--by", "ann")
+    assert (0, "cancelled before, by command line\n") == (late.code, late.out)
 
 
 @pytest.mark.slow

@@ -546,7 +546,9 @@ async def test_a_run_that_is_lost_to_another_worker_is_told_and_stops_no_other()
     assert ["done", "running"] == sorted((await _statuses(store)).values())
 
 
-@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"poll_seconds": 0.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"concurrency": 0}, {"poll_seconds": 0.0}, {"poll_seconds": float("nan")}]
+)
 def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     """Before anything is opened."""
     with pytest.raises(InvalidSpec, match="must be positive"):

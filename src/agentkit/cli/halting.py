@@ -44,10 +44,18 @@ def cancel_run(
         elif state.end is None:
             say("its cancel is recorded; the worker that holds the run has not ended it yet")
         else:
-            say(f"cancelled{_in_doubt(state)}")
+            say(f"cancelled{_asked_before(state, order)}{_in_doubt(state)}")
         return OK
 
     run_command(store_url, work, as_json=as_json)
+
+
+def _asked_before(state: RunState, order: StopOrder) -> str:
+    """Who was first, where it was somebody else: his words stand."""
+    asked = state.cancel
+    if asked is None or (asked.actor, asked.reason) == (order.by or "command line", order.why):
+        return ""
+    return f" before, by {one_line(asked.actor or 'somebody')}"
 
 
 def _in_doubt(state: RunState) -> str:

@@ -90,7 +90,7 @@ class Worker:
         services: Services | None = None,
         on_event: Callable[[WorkerEvent], None] = lambda _: None,
     ) -> None:
-        if concurrency < 1 or poll_seconds <= 0:
+        if concurrency < 1 or not 0 < poll_seconds < float("inf"):  # nor is it nan
             message = f"a worker of {concurrency} runs at a time, every {poll_seconds} s"
             raise InvalidSpec(f"{message}: both must be positive")
         self._agents = agents_by_name(agents)

@@ -97,9 +97,12 @@ class CanWait:
 
         Raises:
             DeadlinePassed: nobody answered in time.
-            InvalidSpec: choices or schema cannot be checked.
+            InvalidSpec: the prompt is empty, choices are no list, or they or the schema cannot be
+                checked.
         """
         shown = to_text(str(prompt))
+        if not shown.strip() or isinstance(choices, str):
+            raise InvalidSpec("ask needs a prompt, and its choices are a list")
         if choices is not None and schema is not None:
             raise InvalidSpec("ask takes choices or a schema, not both")
         wanted: JSONObject = {} if schema is None else schema
