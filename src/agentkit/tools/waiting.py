@@ -97,17 +97,14 @@ class CanWait:
 
         Raises:
             DeadlinePassed: nobody answered in time.
-            InvalidSpec: the prompt is empty, choices are no list, or they or the schema cannot be
-                checked.
+            InvalidSpec: an empty prompt, or choices or schema that cannot be checked.
         """
         shown = to_text(str(prompt))
         if not shown.strip() or isinstance(choices, str):
             raise InvalidSpec("ask needs a prompt, and its choices are a list")
         if choices is not None and schema is not None:
             raise InvalidSpec("ask takes choices or a schema, not both")
-        wanted: JSONObject = {} if schema is None else schema
-        if choices is not None:
-            wanted = {"enum": list(choices)}
+        wanted: JSONObject = {"enum": list(choices)} if choices is not None else schema or {}
         problem = schema_problem(wanted)
         if problem or on_deadline not in {"fail", "skip"}:
             why = problem or f"on_deadline is 'fail' or 'skip', not {on_deadline!r}"

@@ -20,6 +20,7 @@ __all__ = [
     "open_questions",
     "open_waits",
     "overdue",
+    "print_of",
     "question_of",
     "wait_asked",
 ]
