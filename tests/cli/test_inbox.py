@@ -363,14 +363,15 @@ def test_f032_a_message_is_kept_while_questions_are_open(office: Shell) -> None:
 
 
 def test_an_event_is_given_once_to_who_waits_for_it(office: Shell) -> None:
-    """PAYLOAD is JSON where it parses as JSON; the id counts once."""
+    """PAYLOAD is JSON where it parses as JSON; the id counts once, for one payload."""
     first = office("send", "w1", "payment", '{"cents": 5}', "--id", "p1")
-    again = office("send", "w1", "payment", '{"cents": 6}', "--id", "p1")
+    again = office("send", "w1", "payment", '{"cents": 5}', "--id", "p1")
+    other = office("send", "w1", "payment", '{"cents": 6}', "--id", "p1")
     plain = office("send", "w1", "payment", "by hand", "--json")
 
     entries = office("show", "w1", "--json").json["entries"]
     payloads = [one["payload"] for one in entries if one["kind"] == "event_received"]
-    assert (0, 0, True) == (first.code, again.code, plain.json["recorded"])
+    assert (0, 0, 4, True) == (first.code, again.code, other.code, plain.json["recorded"])
     assert "known by its id already" in again.out
     assert ['{"cents":5}', '"by hand"'] == payloads
 
