@@ -36,6 +36,9 @@ from agentkit.testing.conformance import Harness
 
 T = TypeVar("T")
 MAX_ENTRY_BYTES = 16 * 1024 * 1024
+LONGEST_SECONDS = 100 * 366 * 86400.0
+SHORTEST_SECONDS = 0.001
+MOST = 2**53
 TABLES = """
 CREATE TABLE IF NOT EXISTS head (scope TEXT, run TEXT, kept BLOB, PRIMARY KEY (scope, run));
 CREATE TABLE IF NOT EXISTS entry (
@@ -86,6 +89,9 @@ class NotebookStore(SlotMethods):
         """See `JournalPort.acquire`."""
         check_id(run)
         check_id(owner, what="owner")
+        if not ttl_seconds >= SHORTEST_SECONDS or max(above, supersede or 0) > MOST:
+            raise errors.StoreMisused("a lease lasts a millisecond or more; epochs have 53 bits")
+        ttl_seconds = min(ttl_seconds, LONGEST_SECONDS)
 
         def work(db: sqlite3.Connection) -> Lease:
             kept = self._find(db, run) or Kept(Head(run))
@@ -177,7 +183,7 @@ class NotebookStore(SlotMethods):
         """See `JournalPort.read`."""
         check_id(run)
         sql = "SELECT seq, body, checksum FROM entry WHERE scope = ? AND run = ? AND seq > ?"
-        place = (self._scope, run, after, limit)
+        place = (self._scope, run, _counted(after), _counted(limit))
         found = await self._do(
             lambda db: db.execute(f"{sql} ORDER BY seq LIMIT ?", place).fetchall()
         )
@@ -213,7 +219,7 @@ class NotebookStore(SlotMethods):
             and agent in {None, summary.agent}
         ]
         rest = sorted((item for item in found if not behind or item[0] > behind), key=_place)
-        page = rest[:limit]
+        page = rest[: _counted(limit)]
         more = msgspec.json.encode(page[-1][0]).decode() if page and len(rest) > limit else ""
         return [one for _, one in page], more
 
@@ -229,7 +235,9 @@ class NotebookStore(SlotMethods):
             and summary.due_at <= now_ms
             and (agents is None or summary.agent in agents)
         ]
-        return sorted(found, key=lambda one: (one.held, one.due_at, one.scope, one.run))[:limit]
+        return sorted(found, key=lambda one: (one.held, one.due_at, one.scope, one.run))[
+            : _counted(limit)
+        ]
 
     async def delete_run(self, run: str) -> bool:
         """See `JournalPort.delete_run`."""
@@ -275,7 +283,7 @@ class NotebookStore(SlotMethods):
     async def scopes(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """See `JournalPort.scopes`."""
         keys = {scope for scope, _, _ in await self._started()}
-        return sorted(key for key in keys if after is None or key > after)[:limit]
+        return sorted(key for key in keys if after is None or key > after)[: _counted(limit)]
 
     async def aclose(self) -> None:
         """Nothing stays open."""
@@ -360,6 +368,10 @@ class NotebookStore(SlotMethods):
 
 def _owns(lease: Lease, head: Head) -> bool:
     return (lease.owner, lease.epoch) == (head.owner, head.epoch)
+
+
+def _counted(number: int) -> int:
+    return min(max(number, 0), MOST)
 
 
 def _place(item: tuple[tuple[int, str], RunSummary]) -> tuple[int, str]:
