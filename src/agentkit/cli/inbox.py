@@ -27,7 +27,7 @@ def _about_a_question(command: Callable[..., None]) -> Callable[..., None]:
         "--digest",
         default="",
         metavar="HEX",
-        help="Decide only what was shown: the question's digest, or its beginning.",
+        help="Decide only what was shown: the question's digest, or at least 8 characters of it.",
     )
     for option in (JSON_OUT, STORE, IN_SCOPE, digest, _BY):
         command = option(command)
