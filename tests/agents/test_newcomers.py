@@ -93,7 +93,7 @@ async def test_a_context_and_a_store_url_exclude_each_other() -> None:
     """Which of the two is meant must not be guessed."""
     ctx = context(FakeLLM("x"), InMemoryCheckpointStore())
 
-    with pytest.raises(InvalidSpec, match="either a context or a store URL"):
+    with pytest.raises(InvalidSpec, match="either a context or store=…, not both"):
         await agent_of().run(TASK, ctx, store="memory://")
 
 
