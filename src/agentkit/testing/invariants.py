@@ -305,8 +305,8 @@ def _usage(story: Story) -> Usage:
             asking = body.get("stop") == "pause" or unseen
         elif fact.kind == "step_completed":
             asking = body.get("status", "running") == "running"
-        elif fact.kind in {"parked", "unparked", "pause_asked"}:  # paused, it may still be asking
-            parked = fact.kind == "parked"
+        elif fact.kind == "parked" or (fact.kind == "unparked" and not body.get("pause_only")):
+            parked = fact.kind == "parked"  # one that is only paused may still be asking
         lost = fact.kind == "model_failed" and body.get("unknown", False)
         taken = fact.kind == "lease_taken" and body["why"] == "takeover"
         if lost or (taken and asking and not parked):

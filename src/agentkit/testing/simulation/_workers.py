@@ -46,6 +46,10 @@ EXPECTED = (RunError, StoreError, InvalidDecision)
 LONGEST_SECONDS = 300.0
 """How long anybody waits at most before they look again, once the weather is calm."""
 
+LOOK_SECONDS = (2.0, 8.0)
+MOST_IDLE = 40.0
+"""A person looks again after so long, or up to so many times as long where nobody is wanted."""
+
 _PATIENCE = 3
 """A person orders a call again less often than this; then it is left alone."""
 
@@ -192,7 +196,8 @@ class Person(Inhabitant):
         HERE.set(self.here)
         idle = 1.0
         while True:
-            await self.pause(2.0 * idle, 8.0 * idle)
+            least, most = LOOK_SECONDS
+            await self.pause(least * idle, most * idle)
             try:
                 state = await load(self.store, RUN)
             except StoreError:
@@ -201,7 +206,7 @@ class Person(Inhabitant):
                 return
             awaited = any(wait.event == EVENT for wait in state.waits)
             wanted = state.parked is not None or bool(state.questions) or awaited
-            idle = 1.0 if wanted or not self.here.weather.calm else min(2 * idle, 40.0)
+            idle = 1.0 if wanted or not self.here.weather.calm else min(2 * idle, MOST_IDLE)
             if state.parked is not None and self.here.process.world.likely(0.5):
                 with contextlib.suppress(*EXPECTED):
                     await self.unpark()

@@ -29,6 +29,8 @@ from agentkit.testing.simulation._visitors import Decider, Messenger, Stopper
 from agentkit.testing.simulation._weather import Weather
 from agentkit.testing.simulation._witness import Witness
 from agentkit.testing.simulation._workers import (
+    LOOK_SECONDS,
+    MOST_IDLE,
     START_SECONDS,
     Inhabitant,
     Operator,
@@ -69,7 +71,7 @@ told of, outcomes told by workers without the lease, what operators did; what pe
 were told, calls that were not made for it; waits that the time has ended; and notes of all kinds.
 """
 
-LIVENESS_SECONDS: Final = 200.0
+LIVENESS_SECONDS: Final = 200.0 + MOST_IDLE * LOOK_SECONDS[1]
 """Virtual seconds, from when the last fault is over, in which a run must have come to its end."""
 
 StoreMaker = Callable[[ClockPort], JournalPort]
