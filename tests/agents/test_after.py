@@ -530,7 +530,7 @@ async def test_blocks_of_a_provider_keep_their_origin() -> None:
     which an adapter of another provider leaves it out.
     """
     store = InMemoryCheckpointStore()
-    native = Native("anthropic", b'[{"type":"text","text":"hm"}]')  # type: ignore[arg-type]
+    native = Native("anthropic", b'[{"type":"text","text":"hm"}]')  # type: ignore[arg-type]  # stored bytes
     agent = agent_of()
     llm = FakeLLM(lambda _: Turn("hm", native=native))
     await agent.run(TASK, context(llm, store))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentkit.cli.options import AUTONOMY, IDENTITY, IN_SCOPE, JSON_OUT, STORE, example
+from agentkit.cli.options import AUTONOMY, GRACE, IDENTITY, IN_SCOPE, JSON_OUT, STORE, example
 
 if TYPE_CHECKING:
     from agentkit.core.contracts.types import Scope
@@ -64,15 +64,7 @@ def submit(
     show_default=True,
     help="How often to look for runs.",
 )
-@click.option(
-    "--grace",
-    "grace_seconds",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=5.0,
-    show_default=True,
-    help="How long what is under way may take to end after SIGTERM or SIGINT.",
-)
+@GRACE
 @click.option("--until-idle", is_flag=True, help="Leave when no run wants a worker any more.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Use this model, e.g. openai:gpt-5.1.")
 @STORE
